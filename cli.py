@@ -1,4 +1,6 @@
-"""The command line: `kbq COMMAND`, assembled from the groups in kbq/commands/, a file for each topic."""
+"""The command line: `kbq COMMAND`, assembled from the groups in kbq/commands/, a file for each
+topic.
+"""
 
 from typing import Annotated
 
@@ -11,7 +13,10 @@ from kbq.commands.options import Commands
 app = typer.Typer(
     name="kbq",
     cls=Commands,
-    help="Turn a text corpus into a dense knowledge base of phrases, and answer slot queries from it.",
+    help=(
+        "Turn a text corpus into a dense knowledge base of phrases, and answer slot queries from "
+        "it."
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

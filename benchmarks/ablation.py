@@ -1,12 +1,16 @@
-"""Ablation: train with and without each part of the loss, on SQuAD. Source: arXiv 2012.12624, Tables 5 and 6.
+"""Ablation: train with and without each part of the loss, on SQuAD. Source: arXiv 2012.12624,
+Tables 5 and 6.
 
-    python benchmarks/ablation.py squad/train-v1.1.json.xz squad/dev-v1.1.json.xz WORK --init ENCODER \\
-        [--reader READER] [--generated EXAMPLES.jsonl] [--share 0.2] [--epochs 1] [--passages 300] [--seed 0]
+    python benchmarks/ablation.py squad/train-v1.1.json.xz squad/dev-v1.1.json.xz WORK --init
+    ENCODER \\
+        [--reader READER] [--generated EXAMPLES.jsonl] [--share 0.2] [--epochs 1] [--passages 300]
+        [--seed 0]
 
-All runs have the same passages, seed and number of epochs, except the last, which has as many steps as the one before.
-Scores are with the gold paragraph given and with all dev paragraphs as the knowledge base, and every phrase is a
-candidate. Runs with distillation need --reader, the one with generated questions --generated (from `kbq augment`). A
-killed run resumes; results/ablation.json is written after each.
+All runs have the same passages, seed and number of epochs, except the last, which has as many steps
+as the one before. Scores are with the gold paragraph given and with all dev paragraphs as the
+knowledge base, and every phrase is a candidate. Runs with distillation need --reader, the one with
+generated questions --generated (from `kbq augment`). A killed run resumes; results/ablation.json is
+written after each.
 """
 
 import dataclasses
@@ -23,7 +27,12 @@ from kbq.training.encoders import train_encoders
 from kbq.training.quantisation import evaluate_reading
 from kbq.training.settings import TrainingSettings
 
-PLAIN = {"negatives_weight": 0.0, "tokens_weight": 0.0, "pre_batches": 0, "trust_by_gold": False}  # as in the paper
+PLAIN = {
+    "negatives_weight": 0.0,
+    "tokens_weight": 0.0,
+    "pre_batches": 0,
+    "trust_by_gold": False,
+}  # as in the paper
 IN_BATCH = PLAIN | {"negatives_weight": 1.0}
 RUNS = {
     "none": PLAIN,
@@ -35,8 +44,10 @@ RUNS = {
     "C = 2, all tokens": IN_BATCH | {"pre_batches": 2, "tokens_weight": 1.0},
     "C = 2, distillation": IN_BATCH | {"pre_batches": 2},
     "C = 2, all tokens, distillation": IN_BATCH | {"pre_batches": 2, "tokens_weight": 1.0},
-    "C = 2, all tokens, distillation, generated": IN_BATCH | {"pre_batches": 2, "tokens_weight": 1.0},
-    # As many steps as with the 2,859 generated questions of results/ablation.json: 270 instead of 205.
+    "C = 2, all tokens, distillation, generated": IN_BATCH
+    | {"pre_batches": 2, "tokens_weight": 1.0},
+    # As many steps as with the 2,859 generated questions of results/ablation.json: 270 instead of
+    # 205.
     "C = 2, all tokens, distillation, 1.317 epochs": IN_BATCH
     | {"pre_batches": 2, "tokens_weight": 1.0, "epochs": 1.317},
 }
@@ -46,9 +57,16 @@ def example(passage: Passage) -> dict[str, object]:
     """Return a passage as a line of a training file."""
     questions = []
     for query in passage.queries:
-        answers = [{"text": passage.text[start:end], "answer_start": start} for start, end in query.places]
+        answers = [
+            {"text": passage.text[start:end], "answer_start": start} for start, end in query.places
+        ]
         questions.append({"id": query.id, "question": query.text, "answers": answers})
-    return {"title": passage.title, "context": passage.text, "group": passage.group, "questions": questions}
+    return {
+        "title": passage.title,
+        "context": passage.text,
+        "group": passage.group,
+        "questions": questions,
+    }
 
 
 def main() -> None:
@@ -64,7 +82,11 @@ def main() -> None:
     dev, _ = read_examples([options.dev], doubtful=True)
     dev = rng.sample(dev, options.passages)
     dev_file = write_records(options.work / "dev.jsonl", list(map(example, dev)))
-    scale = {"share of SQuAD": options.share, "epochs": options.epochs, "dev passages": options.passages}
+    scale = {
+        "share of SQuAD": options.share,
+        "epochs": options.epochs,
+        "dev passages": options.passages,
+    }
     figures: dict[str, object] = {"scale": scale}
     for name, changes in RUNS.items():
         reader = options.reader if "distillation" in name else ""
@@ -75,8 +97,16 @@ def main() -> None:
         out = options.work / name.replace(", ", "-").replace(" ", "")
         settings = TrainingSettings(**{"epochs": options.epochs, "seed": options.seed} | changes)
         if not out.exists():
-            train_encoders([train, *generated], out, options.init, dev=dev_file, distill=reader, settings=settings)
-        # The paper's tables come before its filter; here each run would have a filter and a length penalty of its own.
+            train_encoders(
+                [train, *generated],
+                out,
+                options.init,
+                dev=dev_file,
+                distill=reader,
+                settings=settings,
+            )
+        # The paper's tables come before its filter; here each run would have a filter and a length
+        # penalty of its own.
         model = without_filter(Model.open(out))
         model.config = dataclasses.replace(model.config, length_penalty=0.0)
         scores = dataclasses.asdict(evaluate_reading(model, dev))

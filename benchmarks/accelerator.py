@@ -1,12 +1,14 @@
-"""Accelerator: measure kbq on a GPU, beside the bare product of the same run, and compare its answers with a CPU's.
+"""Accelerator: measure kbq on a GPU, beside the bare product of the same run, and compare its
+answers with a CPU's.
 
     python benchmarks/accelerator.py [rows | codes] [--device cuda] [--small] [--corpus FILE]
 
-The data are the bundled articles, several times, and random vectors. Seconds are wall time, with all that the CPU does
-for the GPU. Figures are written after each part; if a part fails, its error is recorded and the next one begins.
-`codes` measures the codes of an index instead (see `device_codes.py`) and keeps the other figures of the file; with
-`--corpus`, also those of real text. `--small` writes nothing and shows that the program runs, also with `--device cpu`;
-codes then need Triton's interpreter (`TRITON_INTERPRET=1`).
+The data are the bundled articles, several times, and random vectors. Seconds are wall time, with
+all that the CPU does for the GPU. Figures are written after each part; if a part fails, its error
+is recorded and the next one begins. `codes` measures the codes of an index instead (see
+`device_codes.py`) and keeps the other figures of the file; with `--corpus`, also those of real
+text. `--small` writes nothing and shows that the program runs, also with `--device cpu`; codes then
+need Triton's interpreter (`TRITON_INTERPRET=1`).
 """
 
 import copy
@@ -75,17 +77,27 @@ class Run:
 
     def _card(self) -> dict[str, Any]:
         """Name the card: parts of one file may have run on several."""
-        return {"device": torch.cuda.get_device_name(self.device)} if self.device.type == "cuda" else {}
+        return (
+            {"device": torch.cuda.get_device_name(self.device)}
+            if self.device.type == "cuda"
+            else {}
+        )
 
     def forget_peak(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def peak(self) -> dict[str, float]:
-        """Return the most memory of the device that this process has taken since the peak was forgotten."""
+        """Return the most memory of the device that this process has taken since the peak was
+        forgotten.
+        """
         if self.device.type != "cuda":
             return {}
-        return {"GB on the device, this process": round(torch.cuda.max_memory_allocated(self.device) / 1e9, 2)}
+        return {
+            "GB on the device, this process": round(
+                torch.cuda.max_memory_allocated(self.device) / 1e9, 2
+            )
+        }
 
     def milliseconds(self, work: Callable[[], object]) -> float:
         """Return the fewest milliseconds of some calls, after one that is not counted."""
@@ -106,15 +118,25 @@ def random_shard(folder: Path, rows: int) -> Shard:
     """Write a shard of random vectors, in paragraphs of 60 rows."""
     source, count = np.random.default_rng(0), rows // 60
     quarter = source.standard_normal((-(-rows // 4), DIM), np.float32)
-    quarter = np.clip(quarter * 35, -127, 127).astype(np.int8)  # random numbers take long, so only signs differ
-    vectors = np.concatenate([quarter * source.choice(np.array([-1, 1], np.int8), DIM) for _ in range(4)])
+    quarter = np.clip(quarter * 35, -127, 127).astype(
+        np.int8
+    )  # random numbers take long, so only signs differ
+    vectors = np.concatenate(
+        [quarter * source.choice(np.array([-1, 1], np.int8), DIM) for _ in range(4)]
+    )
     edges = source.choice(np.array([0, 1, 2, 3], np.uint8), (count, 60), p=[0.05, 0.15, 0.15, 0.65])
-    text, starts, places = " ".join(["word"] * 60), np.arange(60, dtype=np.uint32) * 5, np.arange(60, dtype=np.uint32)
+    text, starts, places = (
+        " ".join(["word"] * 60),
+        np.arange(60, dtype=np.uint32) * 5,
+        np.arange(60, dtype=np.uint32),
+    )
     pages = [Page(str(number), "Title", (Paragraph(0, text),)) for number in range(count)]
     sizes, logits = np.full(count, 60), np.zeros(60 * count, np.float32)
     columns = (np.tile(column, count) for column in (places, starts, starts + 4))
     writer = ShardWriter(folder, DIM, Progress())
-    encoded = EncodedParagraphs(sizes, sizes, vectors[: 60 * count], logits, edges.ravel(), *columns)
+    encoded = EncodedParagraphs(
+        sizes, sizes, vectors[: 60 * count], logits, edges.ravel(), *columns
+    )
     writer.append(pages, list(map(page_digest, pages)), encoded)
     writer.close()
     return Shard(folder)
@@ -138,7 +160,9 @@ def queries_for(shards: Sequence[Shard]) -> np.ndarray:
     """Make start and end vectors near rows of a shard. Shape: (TOGETHER, 2, DIM)."""
     source = np.random.default_rng(2)
     rows = source.choice(len(shards[0]) - 3, TOGETHER, replace=False)
-    near = np.stack([shards[0].vectors[rows], shards[0].vectors[rows + 2]], axis=1).astype(np.float32)
+    near = np.stack([shards[0].vectors[rows], shards[0].vectors[rows + 2]], axis=1).astype(
+        np.float32
+    )
     noisy: np.ndarray = (near + source.standard_normal(near.shape, np.float32) * 70) / 100
     return noisy.astype(np.float32)
 
@@ -151,7 +175,8 @@ def compared(run: Run, found: dict[str, Any], shard: Shard) -> None:
     shards = shards_like(shard, 3)
     queries = queries_for(shards)
     on_cpu, on_device = (
-        SearchContext(shards, ExactIndex(shards, [device] * 3)) for device in (torch.device("cpu"), run.device)
+        SearchContext(shards, ExactIndex(shards, [device] * 3))
+        for device in (torch.device("cpu"), run.device)
     )
     expected = search(on_cpu, queries, 10, "phrase")
     alone = [search(on_device, query[None], 10, "phrase")[0] for query in queries[:4]]
@@ -176,7 +201,9 @@ def searched(run: Run, found: dict[str, Any], shard: Shard, times: int) -> None:
         taken = run.milliseconds(lambda: search(context, next(some_of), 10, "phrase"))  # noqa: B023
         found[f"search with its answers, {name}, ms"] = taken
         found[f"queries per second, {name}"] = round(1000 * size / taken, 1)
-        found[f"times the bare product, {name}"] = round(taken / found[f"bare int8 product, {name}, ms"], 2)
+        found[f"times the bare product, {name}"] = round(
+            taken / found[f"bare int8 product, {name}, ms"], 2
+        )
     found |= run.peak()
 
 
@@ -198,59 +225,92 @@ def bare_product(run: Run, shards: Sequence[Shard], columns: int) -> float:
 def articles(copies: int) -> list[Page]:
     """Return the bundled articles, several times."""
     pages = list(read_corpus(str(ARTICLES)))
-    return [replace(page, page_id=f"{page.page_id} {copy}") for copy in range(copies) for page in pages]
+    return [
+        replace(page, page_id=f"{page.page_id} {copy}") for copy in range(copies) for page in pages
+    ]
 
 
 def encoded(run: Run, found: dict[str, Any]) -> None:
-    """Measure tokens a second of one process, a build and several processes, and compare vectors with the CPU's."""
+    """Measure tokens a second of one process, a build and several processes, and compare vectors
+    with the CPU's.
+    """
     pages = articles(1 if run.small else COPIES)
     model = Model.open("default", str(run.device))
     blocks = list(building._blocks(iter(pages)))
     PageEncoder(model)(blocks[0])  # warm
     done = list(encodings(model, blocks, 1))
-    found |= {"tokens": done[-1][1], "one process, tokens per second": round(done[-1][1] / done[-1][0])}
+    found |= {
+        "tokens": done[-1][1],
+        "one process, tokens per second": round(done[-1][1] / done[-1][0]),
+    }
     with tempfile.TemporaryDirectory() as folder:
         begun = time.monotonic()
         kb = KnowledgeBase.build(pages, Path(folder) / "kb", model, index="exact", bm25=False)
-        found["build, one process, tokens per second"] = round(kb.counts.tokens / (time.monotonic() - begun))
+        found["build, one process, tokens per second"] = round(
+            kb.counts.tokens / (time.monotonic() - begun)
+        )
     several = 2 if run.small else PROCESSES
-    done = list(encodings(model, list(building._blocks(iter(articles(2 if run.small else MANY)))), several))
+    done = list(
+        encodings(model, list(building._blocks(iter(articles(2 if run.small else MANY)))), several)
+    )
     (begun, before), (ended, tokens) = done[min(3 * several, len(done) - 2)], done[-1]
     found[f"{several} processes, tokens per second"] = round((tokens - before) / (ended - begun))
     found[f"{several} processes with their start, tokens per second"] = round(tokens / ended)
     few = articles(1)[:20]
-    on_device, on_cpu = (without_filter(Model.open("default", device)) for device in (str(run.device), "cpu"))
+    on_device, on_cpu = (
+        without_filter(Model.open("default", device)) for device in (str(run.device), "cpu")
+    )
     one, other = (PageEncoder(each)(few).vectors.astype(np.float32) for each in (on_device, on_cpu))
-    cosines = (one * other).sum(axis=1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+    cosines = (
+        (one * other).sum(axis=1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+    )
     found["mean cosine to the CPU's"] = float(cosines.mean())
 
 
 def encodings(model: Model, blocks: Sequence[Any], count: int) -> Iterator[tuple[float, int]]:
-    """Encode in so many processes; yield the seconds and tokens so far after each block, and once before."""
+    """Encode in so many processes; yield the seconds and tokens so far after each block, and once
+    before.
+    """
     begun, tokens = time.monotonic(), 0
     yield 0.0, 0
-    for _, block in page_encoder.encode_blocks(model, blocks, lambda block: block, page_encoder.processes(count)):
+    for _, block in page_encoder.encode_blocks(
+        model, blocks, lambda block: block, page_encoder.processes(count)
+    ):
         tokens += int(block.tokens.sum())
         yield time.monotonic() - begun, tokens
 
 
 def asked(run: Run, found: dict[str, Any]) -> None:
-    """Ask the sample knowledge base with and without reranking, and compare the answers with a CPU's."""
+    """Ask the sample knowledge base with and without reranking, and compare the answers with a
+    CPU's.
+    """
     texts = inputs(ARTICLES.parent / "queries.jsonl")[: 22 if run.small else 4 * TOGETHER]
     kb, on_cpu = (KnowledgeBase.sample(device=device) for device in (str(run.device), "cpu"))
     for n_reranked in (0, 10):
-        ask: Callable[[Sequence[str]], list[list[Answer]]] = partial(kb.query, k=10, rerank=n_reranked)
+        ask: Callable[[Sequence[str]], list[list[Answer]]] = partial(
+            kb.query, k=10, rerank=n_reranked
+        )
         answers, first, name = ask(texts), ask(texts[:1])[0], f"reranking {n_reranked}"
-        found[f"{name}, queries per second"] = round(1000 * len(texts) / run.milliseconds(partial(ask, texts)), 1)
+        found[f"{name}, queries per second"] = round(
+            1000 * len(texts) / run.milliseconds(partial(ask, texts)), 1
+        )
         each = [1000 * wall_seconds(partial(ask, [text])) for text in texts[1:20]]
-        found[f"{name}, one alone, ms: median, most"] = [round(float(np.median(each)), 1), round(max(each), 1)]
+        found[f"{name}, one alone, ms: median, most"] = [
+            round(float(np.median(each)), 1),
+            round(max(each), 1),
+        ]
         expected = on_cpu.query(texts[:TOGETHER], k=10, rerank=n_reranked)
-        same = [bool(a and b and a[0].text == b[0].text) for a, b in zip(answers, expected, strict=False)]
+        same = [
+            bool(a and b and a[0].text == b[0].text)
+            for a, b in zip(answers, expected, strict=False)
+        ]
         found[f"{name}, the best answer is the CPU's, of {len(same)}"] = sum(same)
         found[f"{name}, one alone has the same answers as in company"] = first == answers[0]
     several, copies = (2, 1) if run.small else (PROCESSES, 4 * PROCESSES)
     with KnowledgeBase.sample(device=str(run.device), workers=several) as kb:
-        found[f"{several} processes have the same answers"] = kb.query(texts, k=10, rerank=10) == answers
+        found[f"{several} processes have the same answers"] = (
+            kb.query(texts, k=10, rerank=10) == answers
+        )
         for n_reranked in (0, 10):
             taken = wall_seconds(partial(kb.query, texts * copies, k=10, rerank=n_reranked))
             name = f"{several} processes, reranking {n_reranked}, queries per second"
@@ -258,18 +318,24 @@ def asked(run: Run, found: dict[str, Any]) -> None:
 
 
 def tuned(run: Run, found: dict[str, Any]) -> None:
-    """Measure steps a second of tuning a query encoder, 24 queries a step, on the sample knowledge base."""
+    """Measure steps a second of tuning a query encoder, 24 queries a step, on the sample knowledge
+    base.
+    """
     kb = KnowledgeBase.sample(device=str(run.device))
     texts = inputs(ARTICLES.parent / "queries.jsonl")[: 24 if run.small else 480]
     with tempfile.TemporaryDirectory() as folder:
         seen: list[float] = []
-        tuning(kb, texts, 24).run(Path(folder) / "one.pt", lambda step: seen.append(time.monotonic()))
+        tuning(kb, texts, 24).run(
+            Path(folder) / "one.pt", lambda step: seen.append(time.monotonic())
+        )
         if len(seen) > 6:  # the first steps load libraries and compile
             found["steps per second"] = round((len(seen) - 5) / (seen[-1] - seen[4]), 2)
 
 
 def main() -> None:
-    options = arguments(__doc__, what=frozenset(("rows", "codes")), device="cuda", small=False, corpus=None)
+    options = arguments(
+        __doc__, what=frozenset(("rows", "codes")), device="cuda", small=False, corpus=None
+    )
     run = Run(torch.device(options.device), options.small)
     if options.what == "codes":
         run.figures |= {} if options.small else earlier_figures()
@@ -282,15 +348,22 @@ def main() -> None:
         run.part("search of 1.3 million", partial(searched, shard=shard, times=1))
         run.part("text to answer", asked)
         run.part("encoding", encoded)
-        run.part("search of 9.3 million", partial(searched, shard=shard, times=2 if options.small else 7))
-        run.part("search of 46.5 million", partial(searched, shard=shard, times=3 if options.small else 35))
+        run.part(
+            "search of 9.3 million", partial(searched, shard=shard, times=2 if options.small else 7)
+        )
+        run.part(
+            "search of 46.5 million",
+            partial(searched, shard=shard, times=3 if options.small else 35),
+        )
         run.part("tuning", tuned)
 
 
 def earlier_figures() -> dict[str, Any]:
     """What the other parts have measured, which stays in the file."""
     path = reporting.RESULTS / "accelerator.json"
-    figures: dict[str, Any] = json.loads(path.read_text("utf-8"))["figures"] if path.exists() else {}
+    figures: dict[str, Any] = (
+        json.loads(path.read_text("utf-8"))["figures"] if path.exists() else {}
+    )
     return figures
 
 

@@ -1,9 +1,11 @@
-"""Building: measure time, memory and size of a knowledge base, and of parts of its corpus, each four times as long.
+"""Building: measure time, memory and size of a knowledge base, and of parts of its corpus, each
+four times as long.
 
     OMP_NUM_THREADS=1 python benchmarks/building.py CORPUS.jsonl WORK [--megabytes 0.5]
 
-WORK is a folder for the parts, and for knowledge bases, which are deleted. "Own" memory leaves out mapped files, whose
-pages the system takes back when it needs them. Writes `build_trex` and `memory`. Linux only.
+WORK is a folder for the parts, and for knowledge bases, which are deleted. "Own" memory leaves out
+mapped files, whose pages the system takes back when it needs them. Writes `build_trex` and
+`memory`. Linux only.
 """
 
 import shutil

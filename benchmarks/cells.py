@@ -1,10 +1,12 @@
-"""Cells: fill tables of every kind of page as `kbq fill` does, and count right values, by kind and by relation.
+"""Cells: fill tables of every kind of page as `kbq fill` does, and count right values, by kind and
+by relation.
 
-    python benchmarks/cells.py KB CELLS.jsonl[.xz] [--part judge] [--model MODEL] [--calibration FILE] [--name cells]
+    python benchmarks/cells.py KB CELLS.jsonl[.xz] [--part judge] [--model MODEL] [--calibration
+    FILE] [--name cells]
 
-CELLS are annotated exhaustively: KILT lines whose `meta` has the kind of the page, its part, and all values of the
-cell, each with its forms. If the page states nothing, any guess is wrong. ± is half a 95 % interval over pages. What is
-promised is what `kbq fill --precision 0.9` fills.
+CELLS are annotated exhaustively: KILT lines whose `meta` has the kind of the page, its part, and
+all values of the cell, each with its forms. If the page states nothing, any guess is wrong. ± is
+half a 95 % interval over pages. What is promised is what `kbq fill --precision 0.9` fills.
 """
 
 from collections import defaultdict
@@ -42,7 +44,9 @@ class Judged(NamedTuple):
 
 
 def main() -> None:
-    options = arguments(__doc__, kb=Path, cells=Path, part="judge", model=None, calibration=None, name="cells")
+    options = arguments(
+        __doc__, kb=Path, cells=Path, part="judge", model=None, calibration=None, name="cells"
+    )
     cells = [cell for cell in records_of(options.cells) if cell["meta"]["part"] == options.part]
     kb = KnowledgeBase.open(options.kb, options.model)
     kinds = by(cells, lambda cell: cell["meta"]["kind"]).values()
@@ -64,7 +68,9 @@ def by(items: Sequence[Any], key: Any) -> dict[Any, list[Any]]:
 
 
 def filled(kb: KnowledgeBase, cells: Sequence[Cell], calibration: str | None) -> list[Judged]:
-    """Fill the cells of one kind of page as a table, with one value each and with all that are likely."""
+    """Fill the cells of one kind of page as a table, with one value each and with all that are
+    likely.
+    """
     slots = [tuple(cell["input"].split(" [SEP] ")) for cell in cells]
     asked: dict[str, set[str]] = defaultdict(set)
     for subject, relation in slots:
@@ -84,7 +90,9 @@ def filled(kb: KnowledgeBase, cells: Sequence[Cell], calibration: str | None) ->
         chance = (one[0].probability or 0.0) if one else 0.0
         f1 = compared([(claim.value,) for claim in many if claim.accepted], gold).f1
         right, is_filled = bool(one) and is_right(one[0], gold), bool(one) and one[0].accepted
-        judged.append(Judged(meta["kind"], slot[1], meta["page"], bool(gold), is_filled, chance, right, f1))
+        judged.append(
+            Judged(meta["kind"], slot[1], meta["page"], bool(gold), is_filled, chance, right, f1)
+        )
     return judged
 
 
@@ -93,7 +101,10 @@ def promised(cells: Sequence[Judged], threshold: float) -> dict[str, object]:
     sure = [cell for cell in cells if cell.is_filled and cell.chance >= threshold]
     right = np.array([cell.is_right for cell in sure])
     stated = sum(cell.is_stated for cell in cells)
-    return {"right of what is promised": share_of(right), "promised of the stated": rounded(len(sure) / stated)}
+    return {
+        "right of what is promised": share_of(right),
+        "promised of the stated": rounded(len(sure) / stated),
+    }
 
 
 def scores(cells: Sequence[Judged]) -> dict[str, object]:
@@ -112,14 +123,20 @@ def scores(cells: Sequence[Judged]) -> dict[str, object]:
         "unsaid cells filled": share_of(is_filled[~stated]),
         "AUROC": rounded(auroc(chances, right)),
         "ECE": rounded(calibrated and calibrated.ece),
-        "F1 of the set, stated cells": rounded(float(np.mean([cell.f1 for cell in cells if cell.is_stated] or [0.0]))),
+        "F1 of the set, stated cells": rounded(
+            float(np.mean([cell.f1 for cell in cells if cell.is_stated] or [0.0]))
+        ),
     }
 
 
 def half_width(cells: Sequence[Judged]) -> float | None:
-    """Return half the width of the 95 % interval of the share of right values, by drawing pages again."""
+    """Return half the width of the 95 % interval of the share of right values, by drawing pages
+    again.
+    """
     pages = by([cell for cell in cells if cell.is_filled], lambda cell: cell.page)
-    counts = np.array([(sum(cell.is_right for cell in of_page), len(of_page)) for of_page in pages.values()])
+    counts = np.array(
+        [(sum(cell.is_right for cell in of_page), len(of_page)) for of_page in pages.values()]
+    )
     if len(counts) < 2:
         return None
     drawn = np.random.default_rng(SEED).integers(len(counts), size=(DRAWN, len(counts)))

@@ -1,9 +1,11 @@
-"""Cluster: compare answers and waiting times of one process with those of actors of Ray that search the shards.
+"""Cluster: compare answers and waiting times of one process with those of actors of Ray that search
+the shards.
 
     python benchmarks/cluster.py PAGES.jsonl QUERIES.jsonl WORK [--pages 300]
 
-The nodes are processes of this machine with loopback addresses and a CPU each. On few cores they slow each other down,
-so equalities say something, and waiting times little. WORK is an empty folder.
+The nodes are processes of this machine with loopback addresses and a CPU each. On few cores they
+slow each other down, so equalities say something, and waiting times little. WORK is an empty
+folder.
 """
 
 import gc
@@ -39,7 +41,8 @@ def cluster(count: int) -> Iterator[Any]:
 
     os.environ |= {
         "RAY_worker_niceness": "0",  # otherwise workers yield to all other processes
-        "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # otherwise a command ends a minute after the head
+        # Otherwise a command ends a minute after the head.
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
     }
     head, *others = (
         {"num_cpus": 1, "object_store_memory": STORE, "node_ip_address": f"127.0.0.{number + 2}"}
@@ -61,13 +64,22 @@ def searches(folder: Path, texts: Sequence[str]) -> dict[str, object]:
     rows = []
     for count in (1, 2, 4):
         with cluster(count) as running:
-            rows.append(farm(near, KnowledgeBase.open(folder, device="cpu", ray=running.address), texts, vectors))
+            rows.append(
+                farm(
+                    near,
+                    KnowledgeBase.open(folder, device="cpu", ray=running.address),
+                    texts,
+                    vectors,
+                )
+            )
             gc.collect()  # the actors end with the knowledge base
             ray.shutdown()
     return {"rows": near.counts.rows, "shards": len(near.searcher.shards), "farms": rows}
 
 
-def farm(near: KnowledgeBase, far: KnowledgeBase, texts: Sequence[str], vectors: Floats) -> dict[str, object]:
+def farm(
+    near: KnowledgeBase, far: KnowledgeBase, texts: Sequence[str], vectors: Floats
+) -> dict[str, object]:
     """Compare one process with some actors. Shape of `vectors`: (queries, 2, dim)."""
     compared = differing = 0
     for unit in UNITS:
@@ -75,24 +87,35 @@ def farm(near: KnowledgeBase, far: KnowledgeBase, texts: Sequence[str], vectors:
             for backend in ("dense", "hybrid"):
                 options = SearchOptions(k, unit, backend)  # type: ignore[arg-type]
                 found = zip(
-                    near.searcher.search(texts[:20], options), far.searcher.search(texts[:20], options), strict=True
+                    near.searcher.search(texts[:20], options),
+                    far.searcher.search(texts[:20], options),
+                    strict=True,
                 )
                 compared += 20
                 differing += sum(one != other for one, other in found)
-    handles = [actor.handle for actor in (far.searcher._cluster.actors if far.searcher._cluster else ())]
+    handles = [
+        actor.handle for actor in (far.searcher._cluster.actors if far.searcher._cluster else ())
+    ]
     return {
         "actors": len(handles),
         "answers_compared": compared,
         "answers_differing": differing,
         "empty_trip_ms": milliseconds(
-            [wall_seconds(lambda: ray.get([h.open.remote() for h in handles])) for _ in range(ALONE)]
+            [
+                wall_seconds(lambda: ray.get([h.open.remote() for h in handles]))
+                for _ in range(ALONE)
+            ]
         ),
-        "one_query_ms": in_turns(near, far, [vectors[number % TOGETHER][None] for number in range(ALONE)]),
+        "one_query_ms": in_turns(
+            near, far, [vectors[number % TOGETHER][None] for number in range(ALONE)]
+        ),
         "batch_of_64_ms": in_turns(near, far, [vectors] * ROUNDS),
     }
 
 
-def in_turns(near: KnowledgeBase, far: KnowledgeBase, batches: Sequence[Floats]) -> dict[str, dict[str, float]]:
+def in_turns(
+    near: KnowledgeBase, far: KnowledgeBase, batches: Sequence[Floats]
+) -> dict[str, dict[str, float]]:
     """Time searches of both in turns, so that other processes disturb both alike."""
     assert far.searcher._cluster
     ways = {
@@ -108,7 +131,10 @@ def in_turns(near: KnowledgeBase, far: KnowledgeBase, batches: Sequence[Floats])
 
 def milliseconds(taken: Sequence[float]) -> dict[str, float]:
     """Return the median, and the minimum, which other processes disturbed least."""
-    return {"median": round(1000 * statistics.median(taken), 2), "fewest": round(1000 * min(taken), 2)}
+    return {
+        "median": round(1000 * statistics.median(taken), 2),
+        "fewest": round(1000 * min(taken), 2),
+    }
 
 
 def main() -> None:
@@ -118,7 +144,12 @@ def main() -> None:
     building.SHARD_ROWS, building.BLOCK_CHARACTERS = SHARD_ROWS, BLOCK
     kb = KnowledgeBase.build(pages, options.work / "kb", index="exact", device="cpu")
     figures = searches(kb.folder, inputs(options.queries, 100))
-    reporting.write("cluster_search", {"ray": ray.__version__, **figures}, [options.corpus, options.queries], seed=0)
+    reporting.write(
+        "cluster_search",
+        {"ray": ray.__version__, **figures},
+        [options.corpus, options.queries],
+        seed=0,
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Crowd: many clients ask a service while its pages change; count what is lost, and compare memory at both ends.
+"""Crowd: many clients ask a service while its pages change; count what is lost, and compare memory
+at both ends.
 
     python benchmarks/crowd.py KB [--clients 200] [--requests 20000]
 
-The folder is copied, and updated when half of the requests are answered. Clients wait as they are told when they are
-refused, and ask without reranking. A request is lost if it was sent on an open connection and no answer came. At last
-the service is idle, and gets SIGTERM.
+The folder is copied, and updated when half of the requests are answered. Clients wait as they are
+told when they are refused, and ask without reranking. A request is lost if it was sent on an open
+connection and no answer came. At last the service is idle, and gets SIGTERM.
 """
 
 import asyncio
@@ -37,7 +38,9 @@ def main() -> None:
     reporting.write("crowd", {f"{options.clients} clients": figures}, [options.kb])
 
 
-def crowded(service: Service, kb: Path, texts: Sequence[str], clients: int, requests: int) -> dict[str, object]:
+def crowded(
+    service: Service, kb: Path, texts: Sequence[str], clients: int, requests: int
+) -> dict[str, object]:
     """Ask, update the knowledge base meanwhile, and ask on until all requests are answered."""
     asked(service.port, texts, clients, WARM, patient=True, **WAY)
     before = service.megabytes(), service.descriptors()
@@ -54,7 +57,9 @@ def crowded(service: Service, kb: Path, texts: Sequence[str], clients: int, requ
     }
 
 
-async def load_with_change(port: int, kb: Path, texts: Sequence[str], count: int, requests: int) -> Load:
+async def load_with_change(
+    port: int, kb: Path, texts: Sequence[str], count: int, requests: int
+) -> Load:
     load, left, queries, half = Load(), iter(range(requests)), cycle(texts), asyncio.Event()
 
     async def client_asks(client: Client) -> None:
@@ -84,7 +89,10 @@ def ended(service: Service) -> dict[str, object]:
     begun = time.perf_counter()
     service.process.send_signal(signal.SIGTERM)
     status = service.process.wait(60)
-    return {"status after SIGTERM, idle": status, "seconds to its end": round(time.perf_counter() - begun, 2)}
+    return {
+        "status after SIGTERM, idle": status,
+        "seconds to its end": round(time.perf_counter() - begun, 2),
+    }
 
 
 if __name__ == "__main__":

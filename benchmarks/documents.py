@@ -1,10 +1,12 @@
-"""Documents: write forty documents of twenty kinds, and count how many of the words that a person sees are read.
+"""Documents: write forty documents of twenty kinds, and count how many of the words that a person
+sees are read.
 
     python benchmarks/documents.py FOLDER
 
-The documents stay in FOLDER. Words are counted as bags: `read` is the share of the words that a person sees, `right`
-the share of the words read that a person sees. A document that cannot be read counts as 0 in both. If they are
-installed, trafilatura reads HTML, too, and Chromium shows it, navigation and all.
+The documents stay in FOLDER. Words are counted as bags: `read` is the share of the words that a
+person sees, `right` the share of the words read that a person sees. A document that cannot be read
+counts as 0 in both. If they are installed, trafilatura reads HTML, too, and Chromium shows it,
+navigation and all.
 """
 
 import re
@@ -29,7 +31,9 @@ from kbq.corpus.documents import name_of
 from kbq.corpus.reading import chosen_title, read_document
 from kbq.errors import KbqError
 
-Text = list[tuple[int, Any]]  # level and text of a heading; 0 and a paragraph; -1 and the cells of a row
+Text = list[
+    tuple[int, Any]
+]  # level and text of a heading; 0 and a paragraph; -1 and the cells of a row
 
 
 class Person(NamedTuple):
@@ -48,13 +52,29 @@ class Person(NamedTuple):
         return [
             (1, self.name),
             (2, f"{self.born}, {self.place} – {self.died}"),
-            (0, f"{self.name} was an architect, born in {self.place} and known for well-known buildings of the time."),
+            (
+                0,
+                f"{self.name} was an architect, born in {self.place} and known for well-known "
+                "buildings of the time.",
+            ),
             (2, "Life"),
-            (0, f"In 1925 the architect married {self.spouse}, with whom there were 3 children; they had 40 m2."),
-            (0, "They moved to the capital, where they kept an office, and afterwards to the coast, to stay for good."),
+            (
+                0,
+                f"In 1925 the architect married {self.spouse}, with whom there were 3 children; "
+                "they had 40 m2.",
+            ),
+            (
+                0,
+                "They moved to the capital, where they kept an office, and afterwards to the "
+                "coast, to stay for good.",
+            ),
             (2, "Works"),
             *[(-1, row) for row in (("Building", "Begun", "Finished"), *self.works)],
-            (0, f"The architect died on {self.died} after a long illness, and was buried in {self.place}, at last."),
+            (
+                0,
+                f"The architect died on {self.died} after a long illness, and was buried in "
+                f"{self.place}, at last.",
+            ),
         ]
 
 
@@ -107,7 +127,10 @@ more.</p></div></div>""",
     "utf16.html": "<title>NAME</title>TEXT",
     "word.htm": "<meta charset=windows-1252><title>draft 3.htm</title>TEXT",
 }
-MARK = '<sup class="reference"><a href="#cite_note-1">[1]</a></sup><span style="display:none">70031300</span>'
+MARK = (
+    '<sup class="reference"><a href="#cite_note-1">[1]</a></sup><span '
+    'style="display:none">70031300</span>'
+)
 
 
 def site(one: Person, name: str) -> bytes:
@@ -123,7 +146,9 @@ def markdown(one: Person, is_plain: bool) -> str:
         if level < 0:
             blocks.append(f"| {' | '.join(what)} |" + "\n|---|---|---|" * (what[0] == "Building"))
         else:
-            blocks.append(f"{text}\n======" if level == 1 and is_plain else f"{'#' * level} {text}".strip())
+            blocks.append(
+                f"{text}\n======" if level == 1 and is_plain else f"{'#' * level} {text}".strip()
+            )
     whole = "\n\n".join([*blocks, "%% ask Olaf %%"])
     return whole.replace("|\n\n|", "|\n|").replace("architect, ", "[[a|architect]], ")
 
@@ -133,13 +158,19 @@ def plain(one: Person) -> str:
 
 
 def converted(one: Person, format: str, *changes: tuple[str, str]) -> bytes:
-    """Return a document that pandoc writes, after changes (pattern, replacement) of the XML files of an archive."""
+    """Return a document that pandoc writes, after changes (pattern, replacement) of the XML files
+    of an archive.
+    """
     import pypandoc
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "made"
         pypandoc.convert_text(
-            tagged(one.text), format, "html", outputfile=str(path), extra_args=["--standalone", "--quiet"]
+            tagged(one.text),
+            format,
+            "html",
+            outputfile=str(path),
+            extra_args=["--standalone", "--quiet"],
         )
         if not changes:
             return path.read_bytes()
@@ -175,9 +206,15 @@ def pdf(one: Person, columns: int, title: str, hyphens: bool = False, per_page: 
     for level, what in one.text:
         wrapped = textwrap.wrap(line(what), 44, break_long_words=False)
         if hyphens:
-            broken = line(what).replace("architect", "archi-\ntect").replace("Baden-Baden", "Baden-\nBaden")
+            broken = (
+                line(what)
+                .replace("architect", "archi-\ntect")
+                .replace("Baden-Baden", "Baden-\nBaden")
+            )
             wrapped = broken.split("\n")
-        rows += [(20 if level == 1 else 13 if level > 1 else 10, text) for text in wrapped] + [(0, "")]
+        rows += [(20 if level == 1 else 13 if level > 1 else 10, text) for text in wrapped] + [
+            (0, "")
+        ]
     half, streams = -(-len(rows) // columns), list[str]()
     for first in range(0, half, per_page):
         stream = "".join(
@@ -187,18 +224,25 @@ def pdf(one: Person, columns: int, title: str, hyphens: bool = False, per_page: 
             for size, text in rows[row + column * half :][:1]
             if text
         )
-        stream += drawn(8, 50, 780, f"Yearbook 2019, {len(streams) + 1}") + drawn(8, 250, 20, "Museum Society 2019")
+        stream += drawn(8, 50, 780, f"Yearbook 2019, {len(streams) + 1}") + drawn(
+            8, 250, 20, "Museum Society 2019"
+        )
         streams.append(stream)
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", f"<< /Title ({title}) >>",
                "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"]  # fmt: skip
     for stream in streams:
-        page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Resources << /Font << /F1 4 0 R >> >> /Contents"
+        page = (
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Resources << /Font << /F1 4 0 "
+            "R >> >> /Contents"
+        )
         objects.append(f"{page} {len(objects) + 2} 0 R >>")
         objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
     kids = " ".join(f"{5 + 2 * number} 0 R" for number in range(len(streams)))
     objects[1] = f"<< /Type /Pages /Kids [{kids}] /Count {len(streams)} >>"
     body = "".join(f"{number} 0 obj\n{text}\nendobj\n" for number, text in enumerate(objects, 1))
-    return f"%PDF-1.4\n{body}trailer << /Root 1 0 R /Info 3 0 R >>\nstartxref\n0\n%%EOF".encode("cp1252")
+    return f"%PDF-1.4\n{body}trailer << /Root 1 0 R /Info 3 0 R >>\nstartxref\n0\n%%EOF".encode(
+        "cp1252"
+    )
 
 
 MAKERS: dict[str, Callable[[Person], str | bytes]] = {
@@ -225,7 +269,9 @@ def share(part: Counter[str], whole: Counter[str]) -> float:
 
 def kbq(path: Path) -> tuple[str, str]:
     reading = read_document(path.read_bytes(), path.suffix)
-    return chosen_title(reading, name_of(path.name)), "\n".join(text for _, texts in reading.pages for text in texts)
+    return chosen_title(reading, name_of(path.name)), "\n".join(
+        text for _, texts in reading.pages for text in texts
+    )
 
 
 def trafilatura(path: Path) -> tuple[str, str]:
@@ -244,20 +290,37 @@ def chromium(path: Path) -> tuple[str, str]:
         return page.title(), page.inner_text("body")
 
 
-def measured(read: Callable[[Path], tuple[str, str]], folder: Path, suffixes: Sequence[str]) -> dict[str, object]:
-    """Read the documents whose names end like this, and compare titles and words with those that a person sees."""
+def measured(
+    read: Callable[[Path], tuple[str, str]], folder: Path, suffixes: Sequence[str]
+) -> dict[str, object]:
+    """Read the documents whose names end like this, and compare titles and words with those that a
+    person sees.
+    """
     rows = []
     for number, one in enumerate(PEOPLE):
         seen = words("\n".join(line(what) for _, what in one.text))
-        for path in (path for path in sorted(folder.glob(f"{number}-*")) if path.suffix in suffixes):
+        for path in (
+            path for path in sorted(folder.glob(f"{number}-*")) if path.suffix in suffixes
+        ):
             begin = time.perf_counter()
             try:
                 title, text = read(path)
             except (KbqError, ValueError):
                 title, text = "", ""
             seconds, found = time.perf_counter() - begin, words(text)
-            rows.append((share(seen, found), share(found, seen), title.casefold() == one.name.casefold(), seconds))
-    means = dict(zip(("read", "right", "titles", "seconds each"), np.mean(rows, axis=0).tolist(), strict=True))
+            rows.append(
+                (
+                    share(seen, found),
+                    share(found, seen),
+                    title.casefold() == one.name.casefold(),
+                    seconds,
+                )
+            )
+    means = dict(
+        zip(
+            ("read", "right", "titles", "seconds each"), np.mean(rows, axis=0).tolist(), strict=True
+        )
+    )
     return {"documents": len(rows), **means}
 
 
@@ -267,7 +330,9 @@ def main() -> None:
     for number, one in enumerate(PEOPLE):
         for name, make in MAKERS.items():
             made = make(one)
-            (folder / f"{number}-{name}").write_bytes(made if isinstance(made, bytes) else made.encode())
+            (folder / f"{number}-{name}").write_bytes(
+                made if isinstance(made, bytes) else made.encode()
+            )
     suffixes = sorted({Path(name).suffix for name in MAKERS})
     figures = {f"kbq, {suffix}": measured(kbq, folder, [suffix]) for suffix in suffixes}
     figures["kbq, all"] = measured(kbq, folder, suffixes)

@@ -1,10 +1,11 @@
-"""Encoder: measure tokens per second of paragraphs, beside the fastest matrix product of the same run.
+"""Encoder: measure tokens per second of paragraphs, beside the fastest matrix product of the same
+run.
 
     python benchmarks/encoder.py CORPUS… [--paragraphs 2000] [--threads 2] [--name encoder]
 
-The share of that product counts the operations that real tokens need: linear layers, and attention within each window.
-Cosines compare vectors with those of float32. Also measured: padding, the default model's size on the disk and in
-memory, and the time to encode one query.
+The share of that product counts the operations that real tokens need: linear layers, and attention
+within each window. Cosines compare vectors with those of float32. Also measured: padding, the
+default model's size on the disk and in memory, and the time to encode one query.
 """
 
 import statistics
@@ -35,7 +36,9 @@ def windows_of(corpus: Path, model: Model, most: int) -> list[Window]:
     texts = tokenize(model.tokenizer, [paragraph.text[paragraph.begin :] for _, paragraph in some])
     pairs = zip(titles, texts, strict=True)
     return [
-        window for title, text in pairs for window in windows(model.tokenizer, title.ids, text, model.config.window)
+        window
+        for title, text in pairs
+        for window in windows(model.tokenizer, title.ids, text, model.config.window)
     ]
 
 
@@ -48,23 +51,31 @@ def operations(model: Model, lengths: list[int]) -> float:
 
 
 def peak(size: int = 2048) -> float:
-    """Return the operations per second of the fastest product of square matrices, in the type that kbq encodes in."""
+    """Return the operations per second of the fastest product of square matrices, in the type that
+    kbq encodes in.
+    """
     one = torch.randn(size, size, dtype=fast_dtype(torch.device("cpu")))
     return max(2 * size**3 / wall_seconds(lambda: one @ one) for _ in range(20))
 
 
 def encoded(model: Model, batch: list[Window]) -> np.ndarray:
     """Return the vectors of all tokens, in order. Shape: (tokens, dim)."""
-    parts = phrases.encode_windows(model.phrases, batch, model.tokenizer.pad_token_id, model.uses_segments)
+    parts = phrases.encode_windows(
+        model.phrases, batch, model.tokenizer.pad_token_id, model.uses_segments
+    )
     return np.concatenate([vectors for _, vectors, _ in sorted(parts, key=lambda part: part[0])])
 
 
 def one_query(model: Model) -> dict[str, float]:
     """Return the milliseconds that one query takes to encode, by percentile."""
     taken = [
-        1000 * wall_seconds(lambda: model.encode_queries(["Marie Curie [SEP] place of birth"])) for _ in range(200)
+        1000 * wall_seconds(lambda: model.encode_queries(["Marie Curie [SEP] place of birth"]))
+        for _ in range(200)
     ]
-    return {"p50": round(statistics.median(taken), 1), "p95": round(statistics.quantiles(taken, n=20)[-1], 1)}
+    return {
+        "p50": round(statistics.median(taken), 1),
+        "p95": round(statistics.quantiles(taken, n=20)[-1], 1),
+    }
 
 
 def measured(model: Model, corpus: Path, paragraphs: int) -> dict[str, object]:
@@ -82,7 +93,9 @@ def measured(model: Model, corpus: Path, paragraphs: int) -> dict[str, object]:
         fastest = max(fastest, peak())
         taken = min(taken, wall_seconds(lambda: encoded(model, batch)))
     vectors = encoded(model, batch)
-    cosines = (truth * vectors).sum(axis=1) / (np.linalg.norm(truth, axis=1) * np.linalg.norm(vectors, axis=1))
+    cosines = (truth * vectors).sum(axis=1) / (
+        np.linalg.norm(truth, axis=1) * np.linalg.norm(vectors, axis=1)
+    )
     return {
         "windows": len(batch),
         "tokens": sum(lengths),
@@ -90,7 +103,9 @@ def measured(model: Model, corpus: Path, paragraphs: int) -> dict[str, object]:
         "fastest product, GFLOP/s": round(fastest / 1e9),
         "now": {
             "tokens per second": round(sum(lengths) / taken),
-            "share of the fastest product, percent": round(100 * operations(model, lengths) / taken / fastest, 1),
+            "share of the fastest product, percent": round(
+                100 * operations(model, lengths) / taken / fastest, 1
+            ),
             "mean cosine to float32": round(float(cosines.mean()), 6),
         },
     }

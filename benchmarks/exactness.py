@@ -2,8 +2,9 @@
 
     python benchmarks/exactness.py KB QUERIES.jsonl [--count 200]
 
-The brute force scores every legal span and keeps the best end of every start. The spans that the search calls complete
-must be the best of these for each query, with scores equal to 1e-3 (float64 scores that differ by less are ties).
+The brute force scores every legal span and keeps the best end of every start. The spans that the
+search calls complete must be the best of these for each query, with scores equal to 1e-3 (float64
+scores that differ by less are ties).
 """
 
 from pathlib import Path
@@ -23,13 +24,22 @@ TOGETHER = 20  # queries multiplied at a time
 
 
 def products(shard: Shard, queries: np.ndarray) -> np.ndarray:
-    """Multiply every row with every query, in float64. Shapes: queries (queries, dim), result (queries, rows)."""
-    blocks = [shard.vectors[first : first + BLOCK].astype(np.float64) for first in range(0, len(shard), BLOCK)]
+    """Multiply every row with every query, in float64. Shapes: queries (queries, dim), result
+    (queries, rows).
+    """
+    blocks = [
+        shard.vectors[first : first + BLOCK].astype(np.float64)
+        for first in range(0, len(shard), BLOCK)
+    ]
     return np.concatenate([queries.astype(np.float64) @ block.T for block in blocks], axis=1)
 
 
-def brute_force(shard: Shard, starts: np.ndarray, ends: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of the best span of every start row, and its end row, given products. Shapes: (rows,)."""
+def brute_force(
+    shard: Shard, starts: np.ndarray, ends: np.ndarray, penalty: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the score of the best span of every start row, and its end row, given products.
+    Shapes: (rows,).
+    """
     rows = len(shard)
     paragraphs = np.searchsorted(shard.paragraph_rows, np.arange(rows), side="right")
     positions = shard.positions.astype(np.int64)
@@ -37,7 +47,9 @@ def brute_force(shard: Shard, starts: np.ndarray, ends: np.ndarray, penalty: flo
     for step in range(MAX_TOKENS):
         stop = rows - step
         scores = starts[:stop] + ends[step:] - penalty * (positions[step:] - positions[:stop])
-        legal = (paragraphs[:stop] == paragraphs[step:]) & (positions[step:] - positions[:stop] < MAX_TOKENS)
+        legal = (paragraphs[:stop] == paragraphs[step:]) & (
+            positions[step:] - positions[:stop] < MAX_TOKENS
+        )
         legal &= (shard.edges[:stop] & OPENS != 0) & (shard.edges[step:] & CLOSES != 0)
         better = legal & (scores > best[:stop])
         best[:stop][better] = scores[better]
@@ -54,7 +66,9 @@ def main() -> None:
     compared = differing = 0
     worst = 0.0
     for shard, found in zip(
-        kb.searcher.shards, kb.searcher.search_context.index.candidates(starts, ends, k=30), strict=True
+        kb.searcher.shards,
+        kb.searcher.search_context.index.candidates(starts, ends, k=30),
+        strict=True,
     ):
         for query, candidates in enumerate(found):
             vectors = np.stack([starts[query], ends[query]])[None]
@@ -63,7 +77,9 @@ def main() -> None:
             if query % TOGETHER == 0:
                 part = slice(query, query + TOGETHER)
                 of_starts, of_ends = products(shard, starts[part]), products(shard, ends[part])
-            truth, truth_ends = brute_force(shard, of_starts[query % TOGETHER], of_ends[query % TOGETHER], penalty)
+            truth, truth_ends = brute_force(
+                shard, of_starts[query % TOGETHER], of_ends[query % TOGETHER], penalty
+            )
             order = np.argsort(-truth, kind="stable")[:sure]
             compared += sure
             worst = max(worst, float(np.abs(spans.scores[:sure] - truth[order]).max(initial=0)))

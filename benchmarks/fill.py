@@ -2,9 +2,10 @@
 
     python benchmarks/fill.py KB GOLD.jsonl [--subjects 1000] [--wide 40] [--timed 30] [--name fill]
 
-Gold cells are asked for with every value that is found, and thresholds are applied afterwards. They are asked again
-without three in ten of the pages that answer them, whose cells are then rightly empty. At last every relation is asked
-for some of the subjects. Gold data are incomplete: a right value that is not gold counts as wrong.
+Gold cells are asked for with every value that is found, and thresholds are applied afterwards. They
+are asked again without three in ten of the pages that answer them, whose cells are then rightly
+empty. At last every relation is asked for some of the subjects. Gold data are incomplete: a right
+value that is not gold counts as wrong.
 """
 
 import random
@@ -37,14 +38,22 @@ HIDDEN, SEED = 0.3, 7
 def main() -> None:
     options = arguments(__doc__, kb=Path, gold=Path, subjects=1000, wide=40, timed=30, name="fill")
     kb = KnowledgeBase.open(options.kb)
-    pages = {slot_of(gold.input or "") or ("", ""): pages_of(gold) for gold in read_triples(options.gold)}
+    pages = {
+        slot_of(gold.input or "") or ("", ""): pages_of(gold) for gold in read_triples(options.gold)
+    }
     subjects, relations = (sorted(set(names)) for names in zip(*pages, strict=True))
     chosen = random.Random(SEED).sample(subjects, min(options.subjects, len(subjects)))
     asked = {subject: {relation for own, relation in pages if own == subject} for subject in chosen}
     gold = {
-        key: values for key, values in read_value_sets(options.gold).items() if key[0] in set(map(normalised, chosen))
+        key: values
+        for key, values in read_value_sets(options.gold).items()
+        if key[0] in set(map(normalised, chosen))
     }
-    lost = {key(*slot) for slot, found in pages.items() if found and all(is_hidden(page, HIDDEN) for page in found)}
+    lost = {
+        key(*slot)
+        for slot, found in pages.items()
+        if found and all(is_hidden(page, HIDDEN) for page in found)
+    }
     hidden = {page for found in pages.values() for page in found if is_hidden(page, HIDDEN)}
     left = kb.with_pages([page for page in Pages(kb.searcher.shards).ids() if page not in hidden])
     promised = promise(kb)
@@ -58,7 +67,9 @@ def main() -> None:
         "all pages": curves(known, gold, promised),
         "by relation, at 0.5": by_relation(known, gold),
         "without three in ten": curves(
-            claims_of(left, asked, relations), {key: [] if key in lost else gold[key] for key in gold}, promised
+            claims_of(left, asked, relations),
+            {key: [] if key in lost else gold[key] for key in gold},
+            promised,
         ),
         "all relations": {
             "cells": len(every),
@@ -102,7 +113,8 @@ def claims_of(
 ) -> Sequence[Claim]:
     """Return the claims for the cells that are asked for; the other cells have a value already."""
     rows = [
-        {"subject": subject} | {relation: "" if relation in wanted else "known" for relation in relations}
+        {"subject": subject}
+        | {relation: "" if relation in wanted else "known" for relation in relations}
         for subject, wanted in asked.items()
     ]
     return kb.fill(rows, relations, **options or EVERY_VALUE).claims
@@ -128,9 +140,14 @@ def curves(claims: Sequence[Claim], gold: ValueSets, promised: float) -> dict[st
 
 
 def by_relation(claims: Sequence[Claim], gold: ValueSets) -> dict[str, object]:
-    """Return cells, the share filled with one value, and the share of right ones, the worst relations first."""
+    """Return cells, the share filled with one value, and the share of right ones, the worst
+    relations first.
+    """
     scores = scores_of(predicted(claims, 0.5, False), gold).by_relation
-    rows = {name: [one.slots, round(one.coverage, 4), round(one.micro_precision, 4)] for name, one in scores.items()}
+    rows = {
+        name: [one.slots, round(one.coverage, 4), round(one.micro_precision, 4)]
+        for name, one in scores.items()
+    }
     return dict(sorted(rows.items(), key=lambda row: row[1][2]))
 
 
@@ -147,7 +164,9 @@ def predicted(claims: Sequence[Claim], least: float, many: bool) -> ValueSets:
 
 
 def timed(kb: KnowledgeBase, subjects: Sequence[str], relations: Sequence[str]) -> dict[str, float]:
-    """Return cells per CPU second, as a table and as queries in batches and one by one, with and without reranking."""
+    """Return cells per CPU second, as a table and as queries in batches and one by one, with and
+    without reranking.
+    """
     queries = [f"{subject} [SEP] {relation}" for subject in subjects for relation in relations]
     rows = [{"subject": subject} for subject in subjects]
     found: dict[str, float] = {}
@@ -159,7 +178,10 @@ def timed(kb: KnowledgeBase, subjects: Sequence[str], relations: Sequence[str]) 
                 kb.query(query, k=N_RERANKED, rerank=n_reranked) for query in queries
             ],
         }
-        found |= {f"{way}, {name}": round(len(queries) / cpu_seconds(work), 2) for way, work in works.items()}
+        found |= {
+            f"{way}, {name}": round(len(queries) / cpu_seconds(work), 2)
+            for way, work in works.items()
+        }
     return found
 
 

@@ -1,10 +1,12 @@
-"""Filtered: what keeping fewer tokens costs, by KILT's measures of answers from an index that leaves rows out.
+"""Filtered: what keeping fewer tokens costs, by KILT's measures of answers from an index that
+leaves rows out.
 
     python benchmarks/filtered.py trex=KB:GOLD.jsonl squad=KB:GOLD.jsonl [--shares 0.25 0.15]
 
-The index of a share holds about that share of all tokens, those with the highest filter logits, and the best row of
-each paragraph. All of its cells are probed, so that only the filter costs. Vectors alone answer, without words or
-reranking. What is lost is the mean difference of the same queries, in points. The knowledge bases get an index `disk`.
+The index of a share holds about that share of all tokens, those with the highest filter logits, and
+the best row of each paragraph. All of its cells are probed, so that only the filter costs. Vectors
+alone answer, without words or reranking. What is lost is the mean difference of the same queries,
+in points. The knowledge bases get an index `disk`.
 """
 
 from collections.abc import Sequence
@@ -31,7 +33,11 @@ def threshold_of(kb: KnowledgeBase, share: float) -> float:
 
 
 def measured(one: DataSet, shares: Sequence[float]) -> dict[str, Any]:
-    kb, records, task = KnowledgeBase.open(one.kb, index="exact"), records_of(one.gold), TASKS[one.name]
+    kb, records, task = (
+        KnowledgeBase.open(one.kb, index="exact"),
+        records_of(one.gold),
+        TASKS[one.name],
+    )
     tokens, texts = kb.counts.tokens, [str(record["input"]) for record in records]
     whole = predicted(kb, records, task, **VECTORS)
     found: dict[str, Any] = {"tokens": tokens, "rows": kb.counts.rows}
@@ -49,7 +55,10 @@ def measured(one: DataSet, shares: Sequence[float]) -> dict[str, Any]:
             "rows, share of tokens": round(kept / tokens, 3),
             "of exact search's ten best phrases": round(filtered.index.recall, 4),
             **intervals(scores, SCORES),
-            **{f"lost, {name}": interval(whole.column(name) - scores.column(name)) for name in SCORES},
+            **{
+                f"lost, {name}": interval(whole.column(name) - scores.column(name))
+                for name in SCORES
+            },
         }
     return found
 

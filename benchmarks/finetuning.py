@@ -1,14 +1,16 @@
 """Finetuning: tune the query encoder on 100, 1,000, 5,000 … triples, and score it as KILT does.
 
-    python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK SIZE[:SEED] … [--task trex] [--without P140,P264]
-    python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK 5000:0 5000:1 5000:2 10000:0 … --ways --name NAME
-    python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK 5000:0 10000:0 --recipe paper --ways --name NAME
+    python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK SIZE[:SEED] … [--task trex]
+    [--without P140,P264] python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK 5000:0
+    5000:1 5000:2 10000:0 … --ways --name NAME python benchmarks/finetuning.py KB TRAIN.jsonl
+    GOLD.jsonl WORK 5000:0 10000:0 --recipe paper --ways --name NAME
 
-A run of size 0 is the encoder as it is. `--without` leaves these relations out of TRAIN and asks GOLD for no others.
-`--ways` scores with words and reranking, too, and adds the mean and the spread of the seeds of each size. `--recipe
-paper` tunes by the paper's protocol: a random sample, 10 epochs, k = 100, batches of 12, nothing kept.
-WORK keeps finished runs, which are not run again; two processes may share it. The best epoch is chosen on a part of
-TRAIN, never on GOLD.
+A run of size 0 is the encoder as it is. `--without` leaves these relations out of TRAIN and asks
+GOLD for no others. `--ways` scores with words and reranking, too, and adds the mean and the spread
+of the seeds of each size. `--recipe paper` tunes by the paper's protocol: a random sample, 10
+epochs, k = 100, batches of 12, nothing kept.
+WORK keeps finished runs, which are not run again; two processes may share it. The best epoch is
+chosen on a part of TRAIN, never on GOLD.
 """
 
 import argparse
@@ -44,26 +46,40 @@ def main() -> None:
     relations = {name for name in options.without.split(",") if name}
     train, gold = options.train, records_of(options.gold)
     if relations:
-        others = [record for record in records_of(train) if record["meta"]["relation"] not in relations]
+        others = [
+            record for record in records_of(train) if record["meta"]["relation"] not in relations
+        ]
         train = write_records(options.work / "train-without.jsonl", others)
         gold = [record for record in gold if record["meta"]["relation"] in relations]
     figures: dict[str, object] = {"objective": options.objective, "without": sorted(relations)}
     for name in options.runs:
         size, _, seed = name.partition(":")
-        done = options.work / f"run-{options.recipe}-{size}-{seed or 0}{'-ways' if options.ways else ''}.json"
-        figures[name] = once(done, lambda size=size, seed=seed: outcome(options, train, gold, size, int(seed or 0)))
+        done = (
+            options.work
+            / f"run-{options.recipe}-{size}-{seed or 0}{'-ways' if options.ways else ''}.json"
+        )
+        figures[name] = once(
+            done, lambda size=size, seed=seed: outcome(options, train, gold, size, int(seed or 0))
+        )
     if options.ways:
         figures["seeds"] = spread(figures)
     reporting.write(options.name, figures, [options.kb, options.train, options.gold])
 
 
-def outcome(options: argparse.Namespace, train: Path, gold: Records, size: str, seed: int) -> dict[str, object]:
+def outcome(
+    options: argparse.Namespace, train: Path, gold: Records, size: str, seed: int
+) -> dict[str, object]:
     """Tune on so many queries, or on `all`, predict and score."""
     kb, count = KnowledgeBase.open(options.kb), 0
     if size != "0":
-        model, examples = options.work / f"model-{options.recipe}-{size}-{seed}", 0 if size == "all" else int(size)
+        model, examples = (
+            options.work / f"model-{options.recipe}-{size}-{seed}",
+            0 if size == "all" else int(size),
+        )
         settings = asdict(
-            PAPER_TUNING if options.recipe == "paper" else FinetuningSettings(objective=options.objective)
+            PAPER_TUNING
+            if options.recipe == "paper"
+            else FinetuningSettings(objective=options.objective)
         )
         settings |= {"seed": seed} | ({"epochs": options.epochs} if options.epochs else {})
         count = tuned(kb, train, model, task=options.task, examples=examples, **settings)
@@ -72,20 +88,27 @@ def outcome(options: argparse.Namespace, train: Path, gold: Records, size: str, 
     for label, way in WAYS if options.ways else WAYS[:1]:
         scores = predicted(kb, gold, options.task, **way)
         found |= (
-            {label: intervals(scores)} if options.ways else intervals(scores) | {"by relation": by_relation(scores)}
+            {label: intervals(scores)}
+            if options.ways
+            else intervals(scores) | {"by relation": by_relation(scores)}
         )
     return found
 
 
 def spread(figures: dict[str, Any]) -> dict[str, dict[str, list[float]]]:
-    """Return mean and standard deviation of KILT-accuracy over the seeds of each size, for each way to search."""
+    """Return mean and standard deviation of KILT-accuracy over the seeds of each size, for each way
+    to search.
+    """
     rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name, row in figures.items():
         for label, _ in WAYS:
             if isinstance(row, dict) and label in row:
                 rows[name.partition(":")[0]][label].append(row[label]["KILT-accuracy"][0])
     return {
-        size: {label: [round(mean(values), 2), round(stdev(values), 2)] for label, values in ways.items()}
+        size: {
+            label: [round(mean(values), 2), round(stdev(values), 2)]
+            for label, values in ways.items()
+        }
         for size, ways in rows.items()
         if all(len(values) > 1 for values in ways.values())
     }
@@ -102,7 +125,10 @@ def by_relation(scores: Scores) -> dict[str, tuple[int, float]]:
     groups: dict[str, list[float]] = defaultdict(list)
     for group, value in zip(scores.groups, scores.column("KILT-accuracy"), strict=True):
         groups[group].append(value)
-    return {group: (len(values), round(100 * sum(values) / len(values), 1)) for group, values in sorted(groups.items())}
+    return {
+        group: (len(values), round(100 * sum(values) / len(values), 1))
+        for group, values in sorted(groups.items())
+    }
 
 
 def once(path: Path, make: Callable[[], object]) -> Any:

@@ -1,4 +1,5 @@
-"""First answer: record what the README's first command prints, and how long the first and the second query take.
+"""First answer: record what the README's first command prints, and how long the first and the
+second query take.
 
 python benchmarks/first_answer.py
 """
@@ -23,7 +24,11 @@ def main() -> None:
         for call in ("first", "second"):
             begun = time.perf_counter()
             told = subprocess.run(
-                command, env=os.environ | {"KBQ_CACHE": cache}, capture_output=True, text=True, check=True
+                command,
+                env=os.environ | {"KBQ_CACHE": cache},
+                capture_output=True,
+                text=True,
+                check=True,
             )
             figures[f"seconds, {call} call"] = round(time.perf_counter() - begun, 1)
         figures["output"] = told.stdout

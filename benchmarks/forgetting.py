@@ -1,10 +1,12 @@
 """Forgetting: measure what a query encoder gains where it is tuned, and loses elsewhere.
 
-    python benchmarks/forgetting.py KB TRAIN.jsonl WORK NAME=KB:GOLD.jsonl … --runs 5000:0 5000:0:0 --name NAME
+    python benchmarks/forgetting.py KB TRAIN.jsonl WORK NAME=KB:GOLD.jsonl … --runs 5000:0 5000:0:0
+    --name NAME
 
-A run is QUERIES:SEED, or QUERIES:SEED:KEEP for another `keep` than the usual one. Every NAME is asked before tuning and
-after, with the words of its knowledge base, without and with reranking (--looks). `linking` has mentions to link, the
-others have slots and questions. WORK keeps finished runs, which are not run again; two processes may share it.
+A run is QUERIES:SEED, or QUERIES:SEED:KEEP for another `keep` than the usual one. Every NAME is
+asked before tuning and after, with the words of its knowledge base, without and with reranking
+(--looks). `linking` has mentions to link, the others have slots and questions. WORK keeps finished
+runs, which are not run again; two processes may share it.
 """
 
 import argparse
@@ -43,11 +45,16 @@ def main() -> None:
         figures[name] = {"keep": keep, "triples": once(model.with_suffix(".json"), tune)}
         for look in options.looks:
             before = once(options.work / f"asked-{look}.json", partial(asked, options, None, look))
-            after = once(options.work / f"{model.name}-asked-{look}.json", partial(asked, options, model, look))
+            after = once(
+                options.work / f"{model.name}-asked-{look}.json",
+                partial(asked, options, model, look),
+            )
             figures[name][f"second look {look}"] = compared(after, before)
         print(reporting.table({name: figures[name]}), flush=True)
     reporting.write(
-        options.name, figures, [options.kb, options.train, *(path for one in options.sets for path in one[1:])]
+        options.name,
+        figures,
+        [options.kb, options.train, *(path for one in options.sets for path in one[1:])],
     )
 
 
@@ -56,13 +63,20 @@ def asked(options: argparse.Namespace, model: Path | None, looks: int) -> Column
     columns = {}
     for one in options.sets:
         kb = KnowledgeBase.open(one.kb, model)
-        scores = predicted(kb, records_of(one.gold, options.sample), TASKS.get(one.name, "slot_filling"), rerank=looks)
+        scores = predicted(
+            kb,
+            records_of(one.gold, options.sample),
+            TASKS.get(one.name, "slot_filling"),
+            rerank=looks,
+        )
         columns[one.name] = {each: scores.column(each).tolist() for each in SCORES}
     return columns
 
 
 def compared(after: Columns, before: Columns) -> dict[str, object]:
-    """Return the mean and the gain with its 95 % confidence interval, in percent, by data set and score."""
+    """Return the mean and the gain with its 95 % confidence interval, in percent, by data set and
+    score.
+    """
     rows: dict[str, dict[str, object]] = {}
     for name, columns in after.items():
         rows[name] = {"queries": len(columns[SCORES[0]])}

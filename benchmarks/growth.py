@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/growth.py KB WORK [--millions 0.1 0.3 1 3 10]
 
-The sizes are millions of rows: of the first pages of KB, or all of them if it has fewer. WORK is a folder for copies of
-KB, each deleted when it has been measured. plotting.py draws the curves.
+The sizes are millions of rows: of the first pages of KB, or all of them if it has fewer. WORK is a
+folder for copies of KB, each deleted when it has been measured. plotting.py draws the curves.
 """
 
 import shutil
@@ -31,9 +31,13 @@ INDEXES = shutil.ignore_patterns("compact", "tiny", "disk", "bm25*", "sparta*")
 def cut(source: KnowledgeBase, folder: Path, rows: int) -> KnowledgeBase:
     """Copy the first pages of a knowledge base, about so many rows in all, without its indexes."""
     shutil.copytree(source.folder, folder, ignore=INDEXES)
-    write_manifest(folder, replace(source.manifest, index=IndexEntry(), others=(), bm25=False, sparta=""))
+    write_manifest(
+        folder, replace(source.manifest, index=IndexEntry(), others=(), bm25=False, sparta="")
+    )
     per_page = [
-        np.bincount(shard.paragraph_pages, np.diff(shard.paragraph_rows, prepend=0), len(shard.titles))
+        np.bincount(
+            shard.paragraph_pages, np.diff(shard.paragraph_rows, prepend=0), len(shard.titles)
+        )
         for shard in source.searcher.shards
     ]
     kept = np.concatenate(per_page).cumsum() <= rows
@@ -48,14 +52,19 @@ def speed(kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray) -> dict[str, 
     searched(kb, starts, ends, TOGETHER)  # reads the files
     together = cpu_seconds(lambda: searched(kb, starts, ends, TOGETHER), 2) / TOGETHER
     each = cpu_seconds(lambda: searched(kb, starts[:ALONE], ends[:ALONE], 1), 2) / ALONE
-    return {"ms, 64 at a time": round(1000 * together, 2), "ms, one at a time": round(1000 * each, 2)}
+    return {
+        "ms, 64 at a time": round(1000 * together, 2),
+        "ms, one at a time": round(1000 * each, 2),
+    }
 
 
 def measured(source: KnowledgeBase, work: Path, millions: float) -> dict[str, Any]:
     """Return the costs of a knowledge base of this size."""
     folder = work / f"first-{millions}"
     kb = cut(source, folder, int(millions * 1e6))
-    starts, ends = kb.model.encode_queries(own_queries(kb.searcher.shards, kb.model, TOGETHER, seed=1))
+    starts, ends = kb.model.encode_queries(
+        own_queries(kb.searcher.shards, kb.model, TOGETHER, seed=1)
+    )
     row = {
         "rows": kb.counts.rows,
         "shards": len(kb.searcher.shards),

@@ -1,12 +1,14 @@
-"""Index kinds: measure what each costs to build and keep, how much of exact search it finds, and how fast it is.
+"""Index kinds: measure what each costs to build and keep, how much of exact search it finds, and
+how fast it is.
 
-    OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--recall 0.95 0.99] [--tuned MODEL] [--name NAME]
-                                                       [--kinds compact tiny disk]
+    OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--recall 0.95 0.99] [--tuned
+                                                       MODEL] [--name NAME] [--kinds compact tiny
+                                                       disk]
 
-All indexes of KB are built anew, once; another recall takes only another calibration. kbq calibrates their probes on
-slot queries that it makes up from the pages' titles. Recall is measured on the ten best phrases for some queries of
-GOLD, which no calibration has seen. All of GOLD is then predicted with each index, by vectors alone, with the model of
-KB and with a tuned one.
+All indexes of KB are built anew, once; another recall takes only another calibration. kbq
+calibrates their probes on slot queries that it makes up from the pages' titles. Recall is measured
+on the ten best phrases for some queries of GOLD, which no calibration has seen. All of GOLD is then
+predicted with each index, by vectors alone, with the model of KB and with a tuned one.
 """
 
 import shutil
@@ -40,7 +42,9 @@ def remove_indexes(folder: Path) -> None:
 
 
 def built(folder: Path, kind: BuiltKind, target: float) -> tuple[KnowledgeBase, float]:
-    """Return the knowledge base with an index of this kind and recall, and the CPU seconds to build it."""
+    """Return the knowledge base with an index of this kind and recall, and the CPU seconds to build
+    it.
+    """
     before = time.process_time()
     kb = KnowledgeBase.open(folder, device="cpu", index="exact").index_vectors(kind, target)
     return kb, time.process_time() - before
@@ -63,7 +67,10 @@ def main() -> None:
     figures: dict[str, Any] = {}
     truth: list[list[Answer]] = []
     truth_with_words: list[list[Answer]] = []
-    for kind, target in (("exact", 1.0), *((kind, target) for kind in options.kinds for target in options.recall)):
+    for kind, target in (
+        ("exact", 1.0),
+        *((kind, target) for kind in options.kinds for target in options.recall),
+    ):
         kb, seconds = built(options.kb, kind, target)
         starts, ends = kb.model.encode_queries(texts)
         hits = searched(kb, starts, ends, 64)  # reads the files
@@ -79,7 +86,9 @@ def main() -> None:
             "recall@10 of phrases asked for": facts.target,
             "recall@10 of phrases, calibration queries": facts.recall,
             "recall@10 of phrases, these queries": round(recall(truth, hits), 4),
-            "recall@10 of phrases, these queries, with BM25": round(recall(truth_with_words, with_words), 4),
+            "recall@10 of phrases, these queries, with BM25": round(
+                recall(truth_with_words, with_words), 4
+            ),
             "queries per CPU second, 64 at a time": round(many, 1),
             "queries per CPU second, one at a time": round(alone, 1),
             "untuned": end_task(options.kb, kind, options.queries, None),

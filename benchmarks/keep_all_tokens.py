@@ -13,7 +13,9 @@ from kbq.model.model import Model
 
 def without_filter(model: Model) -> Model:
     """Keep every token, so that two devices keep the same ones."""
-    model.config = dataclasses.replace(model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf"))
+    model.config = dataclasses.replace(
+        model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf")
+    )
     return model
 
 

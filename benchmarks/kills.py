@@ -1,11 +1,14 @@
-"""Kills: kill builds and tables with SIGKILL at random moments, and count how many end with the same bytes.
+"""Kills: kill builds and tables with SIGKILL at random moments, and count how many end with the
+same bytes.
 
-    OMP_NUM_THREADS=1 python benchmarks/kills.py CORPUS WORK [--kills 20] [--pages 60] [--subjects 20]
+    OMP_NUM_THREADS=1 python benchmarks/kills.py CORPUS WORK [--kills 20] [--pages 60] [--subjects
+    20]
 
-Each build makes a BM25 index and a compact one; every second kill comes while these are built, which takes a small part
-of the time. Blocks and shards are so short that there are several. Tables ask the bundled sample for RELATIONS, at last
-for ten times the cells, to compare the memory. Runs are forked, so that hardly any kill meets a process that is still
-loading its libraries. WORK is a new folder. Writes `kills` and `fill_faults`.
+Each build makes a BM25 index and a compact one; every second kill comes while these are built,
+which takes a small part of the time. Blocks and shards are so short that there are several. Tables
+ask the bundled sample for RELATIONS, at last for ten times the cells, to compare the memory. Runs
+are forked, so that hardly any kill meets a process that is still loading its libraries. WORK is a
+new folder. Writes `kills` and `fill_faults`.
 """
 
 import random
@@ -41,7 +44,10 @@ def main() -> None:
     options = arguments(__doc__, corpus=Path, work=Path, kills=20, pages=60, subjects=20)
     torch.set_num_threads(1)
     options.work.mkdir(parents=True)
-    pages, model = list(read_corpus(str(options.corpus)))[: options.pages], Model.open("default", "cpu")
+    pages, model = (
+        list(read_corpus(str(options.corpus)))[: options.pages],
+        Model.open("default", "cpu"),
+    )
 
     def build(folder: Path) -> None:
         KnowledgeBase.build(pages, folder / "kb", model, index="compact")
@@ -57,18 +63,27 @@ def main() -> None:
         kb.fill(rows[: options.subjects], RELATIONS, folder / "out.csv")
 
     stages, same = killed(fill, options.work, options.kills, answers)
-    counts = {"kills": len(stages), "when some cells were done": len(stages) - stages.count("no answer")}
+    counts = {
+        "kills": len(stages),
+        "when some cells were done": len(stages) - stages.count("no answer"),
+    }
     figures = {"killed": counts | {"resumed with the same bytes": same}}
     for times in (1, 10):
         some = rows[: times * options.subjects]
         table = write_records(options.work / f"{times}.jsonl", some)
-        usage = run("fill", table, "--relations", *RELATIONS, "--out", options.work / f"{times}.csv")
+        usage = run(
+            "fill", table, "--relations", *RELATIONS, "--out", options.work / f"{times}.csv"
+        )
         figures[f"{times} times"] = {"cells": len(some) * len(RELATIONS), **usage}
     reporting.write("fill_faults", figures, [], seed=0)
 
 
 def killed(
-    work: Callable[[Path], object], folder: Path, kills: int, reached: Callable[[Path], str], late: str = ""
+    work: Callable[[Path], object],
+    folder: Path,
+    kills: int,
+    reached: Callable[[Path], str],
+    late: str = "",
 ) -> tuple[list[str], int]:
     """Kill work in a folder at random moments, and do it again.
 
@@ -79,7 +94,13 @@ def killed(
     Returns:
         The stage at each kill, and how many runs ended with the same bytes.
     """
-    whole, victim, moments, stages, same = folder / "whole", folder / "killed", random.Random(0), list[str](), 0
+    whole, victim, moments, stages, same = (
+        folder / "whole",
+        folder / "killed",
+        random.Random(0),
+        list[str](),
+        0,
+    )
     begun = time.monotonic()
     process = started(work, whole)
     early = waited(process, whole, reached, late) - begun if late else 0.0
@@ -126,7 +147,9 @@ def finish(process: ForkProcess) -> None:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Return the bytes of all files, except the description of a run, which has its time."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".run.json")]
+    files = [
+        path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".run.json")
+    ]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 

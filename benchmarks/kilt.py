@@ -1,10 +1,13 @@
-"""KILT: predict data sets with a knowledge base and score them as the leaderboard does, with confidence intervals.
+"""KILT: predict data sets with a knowledge base and score them as the leaderboard does, with
+confidence intervals.
 
-    python benchmarks/kilt.py KB TASK:GOLD.jsonl … --name kilt_trex [--backend hybrid] [--rerank 10] [--sample 2000]
-    python benchmarks/kilt.py KB TASK:GOLD.jsonl … --name hybrid_trex --bm25 0,4,8 [--sparta 0,2]
+    python benchmarks/kilt.py KB TASK:GOLD.jsonl … --name kilt_trex [--backend hybrid] [--rerank 10]
+    [--sample 2000] python benchmarks/kilt.py KB TASK:GOLD.jsonl … --name hybrid_trex --bm25 0,4,8
+    [--sparta 0,2]
 
-`--bm25` asks with each of these weights of BM25 beside the vectors, and of `--sparta` if there are learned impacts, and
-with words alone, which find pages. Choose weights on queries that are reported nowhere else.
+`--bm25` asks with each of these weights of BM25 beside the vectors, and of `--sparta` if there are
+learned impacts, and with words alone, which find pages. Choose weights on queries that are reported
+nowhere else.
 """
 
 from itertools import product
@@ -24,9 +27,13 @@ def main() -> None:
     )  # fmt: skip
     kb = KnowledgeBase.open(options.kb, options.model)
     n_reranked = None if options.reader else options.rerank
-    ways: dict[str, dict[str, Any]] = {"": {"backend": options.backend, "reader": options.reader, "rerank": n_reranked}}
+    ways: dict[str, dict[str, Any]] = {
+        "": {"backend": options.backend, "reader": options.reader, "rerank": n_reranked}
+    }
     if options.bm25:
-        ways = weighed(kb, *(list(map(float, text.split(","))) for text in (options.bm25, options.sparta)))
+        ways = weighed(
+            kb, *(list(map(float, text.split(","))) for text in (options.bm25, options.sparta))
+        )
     figures: dict[str, Any] = {"model": kb.manifest.model_fingerprint}
     files = [Path(item.partition(":")[2]) for item in options.gold]
     for item, path in zip(options.gold, files, strict=True):
@@ -42,7 +49,11 @@ def weighed(kb: KnowledgeBase, bm25: list[float], sparta: list[float]) -> dict[s
     """Return ways to search with these weights of words beside the vectors, and with words alone."""
     ways: dict[str, dict[str, Any]] = {}
     for one, other in product(bm25, sparta if kb.searcher.words.sparta else (0.0,)):
-        way = ways[f"BM25 {one:g}, SPARTA {other:g}"] = {"backend": "hybrid", "bm25_weight": one, "rerank": 0}
+        way = ways[f"BM25 {one:g}, SPARTA {other:g}"] = {
+            "backend": "hybrid",
+            "bm25_weight": one,
+            "rerank": 0,
+        }
         if kb.searcher.words.sparta:
             way["sparta_weight"] = other
     alone = ("bm25", "sparta") if kb.searcher.words.sparta else ("bm25",)

@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/limit.py QUERIES KB…
 
-In turns, one thread searches the ten best phrases with their answers, and multiplies all rows with the same queries in
-whole numbers, in blocks as large as the search's. A round asks all 64 queries, some of them together; the fewest CPU
-seconds of a round count.
+In turns, one thread searches the ten best phrases with their answers, and multiplies all rows with
+the same queries in whole numbers, in blocks as large as the search's. A round asks all 64 queries,
+some of them together; the fewest CPU seconds of a round count.
 """
 
 from functools import partial
@@ -29,9 +29,13 @@ def measured(kb: KnowledgeBase, texts: list[str], together: int) -> dict[str, fl
     """Return milliseconds a query of search and product, asking so many together, and their ratio."""
     rows = MAX_TOKENS * pieces_at_a_time("cpu", together, kb.model.dim, in_integers=True)
     blocks = [
-        part for shard in kb.searcher.shards for part in torch.split(torch.from_numpy(np.array(shard.vectors)), rows)
+        part
+        for shard in kb.searcher.shards
+        for part in torch.split(torch.from_numpy(np.array(shard.vectors)), rows)
     ]
-    starts, ends = (np.split(vectors, len(texts) // together) for vectors in kb.model.encode_queries(texts))
+    starts, ends = (
+        np.split(vectors, len(texts) // together) for vectors in kb.model.encode_queries(texts)
+    )
 
     def product(starts: Floats, ends: Floats) -> None:
         factors = Factors.of(starts * kb.model.scale, ends * kb.model.scale, CPU)
@@ -50,9 +54,10 @@ def measured(kb: KnowledgeBase, texts: list[str], together: int) -> dict[str, fl
         for _ in range(ROUNDS)
     ]
     taken = dict(zip(works, np.sum(rounds, axis=1).min(axis=0).tolist(), strict=True))
-    return {f"{name}, ms a query": round(1000 * seconds / len(texts), 3) for name, seconds in taken.items()} | {
-        "search, times the product": round(taken["search"] / taken["product"], 2)
-    }
+    return {
+        f"{name}, ms a query": round(1000 * seconds / len(texts), 3)
+        for name, seconds in taken.items()
+    } | {"search, times the product": round(taken["search"] / taken["product"], 2)}
 
 
 def main() -> None:

@@ -35,10 +35,13 @@ def arguments(description: str | None, **wanted: Any) -> argparse.Namespace:
     """Parse the command line.
 
     Args:
-        wanted: by name, the type of a required argument, in a list if it takes several values; or the default of an
-            option: False for a switch, None for a text, a tuple for several values, a set for one word without a name.
+        wanted: by name, the type of a required argument, in a list if it takes several values; or
+            the default of an option: False for a switch, None for a text, a tuple for several
+                values, a set for one word without a name.
     """
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in wanted.items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(default, list):
@@ -52,7 +55,9 @@ def arguments(description: str | None, **wanted: Any) -> argparse.Namespace:
         elif isinstance(default, tuple):
             parser.add_argument(option, type=type(default[0]), nargs="+", default=default)
         else:
-            parser.add_argument(option, type=str if default is None else type(default), default=default)
+            parser.add_argument(
+                option, type=str if default is None else type(default), default=default
+            )
     return parser.parse_args()
 
 
@@ -86,14 +91,20 @@ def wall_seconds(work: Callable[[], object], repeat: int = 1) -> float:
 
 def megabytes(process: int | str = "self", what: str = "RssAnon") -> float:
     """Return the memory of a process on Linux: without mapped files, or its peak with them (VmHWM)."""
-    found = re.search(rf"^{what}:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    found = re.search(
+        rf"^{what}:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE
+    )
     return int(found[1]) / 1000 if found else 0.0  # a process that is ending has none
 
 
 def run(*words: str | Path) -> dict[str, float]:
-    """Run a `kbq` command; return its seconds, CPU seconds, and peak memory with and without mapped files."""
+    """Run a `kbq` command; return its seconds, CPU seconds, and peak memory with and without mapped
+    files.
+    """
     begun, own, peak = time.perf_counter(), 0.0, 0.0
-    process = subprocess.Popen([sys.executable, "-m", "kbq", *map(str, words)], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kbq", *map(str, words)], stdout=subprocess.DEVNULL
+    )
     while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
         own, peak = max(own, megabytes(process.pid)), max(peak, megabytes(process.pid, "VmHWM"))
         time.sleep(0.05)
@@ -111,14 +122,21 @@ def run(*words: str | Path) -> dict[str, float]:
 # Queries and scores
 
 
-def searched(kb: "KnowledgeBase", starts: np.ndarray, ends: np.ndarray, together: int) -> list[list["Answer"]]:
+def searched(
+    kb: "KnowledgeBase", starts: np.ndarray, ends: np.ndarray, together: int
+) -> list[list["Answer"]]:
     """Return the ten best phrases for each encoded query, searching `together` queries at a time."""
     from kbq.search.search import search
 
     hits: list[list[Answer]] = []
     for first in range(0, len(starts), together):
         part = slice(first, first + together)
-        hits += search(kb.searcher.search_context, kb.model.in_row_units(starts[part], ends[part]), 10, "phrase")
+        hits += search(
+            kb.searcher.search_context,
+            kb.model.in_row_units(starts[part], ends[part]),
+            10,
+            "phrase",
+        )
     return hits
 
 
@@ -135,11 +153,15 @@ def inputs(queries: Path, most: int = 0) -> list[str]:
 
 def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> Path:
     """Write JSON lines."""
-    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
+    path.write_text(
+        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8"
+    )
     return path
 
 
-def predicted(kb: "KnowledgeBase", records: Records, task: str = "slot_filling", **options: Any) -> Scores:
+def predicted(
+    kb: "KnowledgeBase", records: Records, task: str = "slot_filling", **options: Any
+) -> Scores:
     """Predict records, and score the predictions as KILT does."""
     return score(kb.predict(records, task, **options), records)
 

@@ -1,10 +1,12 @@
-"""Negatives: how well a model tells the right passage from others, of other topics (L_topic) and of the same (L_hard).
+"""Negatives: how well a model tells the right passage from others, of other topics (L_topic) and of
+the same (L_hard).
 
-    python benchmarks/negatives.py dev.json [--model MODEL] [--queries 500] [--others 50] [--name negatives]
+    python benchmarks/negatives.py dev.json [--model MODEL] [--queries 500] [--others 50] [--name
+    negatives]
 
-Source: arXiv 2109.08133, section 4.2 and Fig. 3. A passage's score is that of its best phrase (Eq. 3), and a loss is
--log of the right passage's share (Eq. 4): among random passages for L_topic; for L_hard, beside the passage itself
-without the sentences that hold an answer. Lower is better.
+Source: arXiv 2109.08133, section 4.2 and Fig. 3. A passage's score is that of its best phrase (Eq.
+3), and a loss is -log of the right passage's share (Eq. 4): among random passages for L_topic; for
+L_hard, beside the passage itself without the sentences that hold an answer. Lower is better.
 """
 
 import random
@@ -26,7 +28,11 @@ from kbq.training.quantisation import encode_tokens
 def without_answer(passage: Passage, query: TrainingQuery) -> Passage:
     """The passage without the sentences that hold one of the answers."""
     bounds = sentence_bounds(passage.text)
-    kept = [passage.text[start:end] for start, end in bounds if not holds(passage.text[start:end], query)]
+    kept = [
+        passage.text[start:end]
+        for start, end in bounds
+        if not holds(passage.text[start:end], query)
+    ]
     return Passage(passage.title, " ".join(kept), (), passage.group)
 
 
@@ -41,7 +47,9 @@ def best_phrases(model: Model, passages: list[Passage], query: str) -> np.ndarra
     vectors = tokens.vectors.astype(np.float64)
     is_token = np.isfinite(tokens.logits[:, 0])  # between passages there are places without one
     opens, closes = (np.where(is_token, vectors @ side, -np.inf) for side in (starts, ends))
-    reached = np.lib.stride_tricks.sliding_window_view(np.append(closes, np.full(MAX_TOKENS - 1, -np.inf)), MAX_TOKENS)
+    reached = np.lib.stride_tricks.sliding_window_view(
+        np.append(closes, np.full(MAX_TOKENS - 1, -np.inf)), MAX_TOKENS
+    )
     scores = np.full(len(passages), -np.inf)
     np.maximum.at(scores, tokens.passages, opens + reached.max(axis=1))
     return scores
@@ -54,12 +62,20 @@ def loss(scores: np.ndarray) -> float:
 
 def losses(model: Model, passages: list[Passage], queries: int, others: int) -> dict[str, Any]:
     source = random.Random(0)
-    asked = source.sample([(passage, query) for passage in passages for query in passage.queries], queries)
+    asked = source.sample(
+        [(passage, query) for passage in passages for query in passage.queries], queries
+    )
     found: dict[str, list[float]] = {"L_topic": [], "L_hard": []}
     for passage, query in asked:
-        elsewhere = [other for other in passages if other.group != passage.group and not holds(other.text, query)]
+        elsewhere = [
+            other
+            for other in passages
+            if other.group != passage.group and not holds(other.text, query)
+        ]
         random_ones = source.sample(elsewhere, min(others, len(elsewhere)))
-        scores = best_phrases(model, [passage, without_answer(passage, query), *random_ones], query.text)
+        scores = best_phrases(
+            model, [passage, without_answer(passage, query), *random_ones], query.text
+        )
         found["L_topic"].append(loss(np.delete(scores, 1)))
         if np.isfinite(scores[1]):  # else nothing is left of the passage
             found["L_hard"].append(loss(scores[:2]))
@@ -67,7 +83,9 @@ def losses(model: Model, passages: list[Passage], queries: int, others: int) -> 
 
 
 def main() -> None:
-    options = arguments(__doc__, dev=Path, model="default", queries=500, others=50, name="negatives")
+    options = arguments(
+        __doc__, dev=Path, model="default", queries=500, others=50, name="negatives"
+    )
     passages, _ = read_examples([options.dev], doubtful=True)
     model = Model.open(options.model, "cpu")
     figures = {"mean loss, queries": losses(model, passages, options.queries, options.others)}

@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/official.py FIXTURES WORK
 
-FIXTURES has a folder public/ (checkpoint, corpus, dump), which the unmodified official code wrote. Its documents are
-copied, with a little noise in their vectors. CPU seconds and memory are those of a process of its own for each step.
+FIXTURES has a folder public/ (checkpoint, corpus, dump), which the unmodified official code wrote.
+Its documents are copied, with a little noise in their vectors. CPU seconds and memory are those of
+a process of its own for each step.
 """
 
 import json
@@ -37,14 +38,18 @@ def imported(work: Path, size: int, name: str, bm25: bool = False) -> dict[str, 
     source, folder = work / f"dump-{size}", work / f"kb-{name}-{size}{'-words' * bm25}"
     shutil.rmtree(folder, ignore_errors=True)
     if name == "dump":
-        from kbq.importing.dump import import_dump  # here, as in all steps: what a step loads is measured, too
+        from kbq.importing.dump import (
+            import_dump,
+        )  # here, as in all steps: what a step loads is measured, too
 
         kb = import_dump(source, folder, work / "model", bm25=bm25)
     else:
         from kbq.importing.index import import_index
 
         kb = import_index(source, folder, work / "model", f"start/{name}", bm25=bm25)
-    written = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".faiss"]  # which is linked
+    written = [
+        path for path in folder.rglob("*") if path.is_file() and path.suffix != ".faiss"
+    ]  # which is linked
     counts = kb.manifest.counts
     return {
         "vectors": counts.rows,
@@ -54,7 +59,9 @@ def imported(work: Path, size: int, name: str, bm25: bool = False) -> dict[str, 
 
 
 def search(work: Path, kb: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Return searches per CPU second for the ten best phrases, of encoded queries, one and 64 at a time."""
+    """Return searches per CPU second for the ten best phrases, of encoded queries, one and 64 at a
+    time.
+    """
     from kbq.kb import KnowledgeBase
 
     opened = KnowledgeBase.open(work / kb, device="cpu")
@@ -62,14 +69,18 @@ def search(work: Path, kb: str, texts: Sequence[str]) -> dict[str, Any]:
     searched(opened, starts, ends, len(texts))  # reads the files
     found: dict[str, Any] = {"vectors": opened.counts.rows}
     for together, count in ((1, len(texts)), (64, 64)):
-        some_starts, some_ends = (np.resize(side, (count, side.shape[1])) for side in (starts, ends))
+        some_starts, some_ends = (
+            np.resize(side, (count, side.shape[1])) for side in (starts, ends)
+        )
         seconds = cpu_seconds(partial(searched, opened, some_starts, some_ends, together))
         found[f"searches, {together} at a time"] = round(count / seconds, 1)
     return found
 
 
 def official_step(work: Path, kbs: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
-    """Do what the official figures time: ask all queries for four units in both indexes, loading included."""
+    """Do what the official figures time: ask all queries for four units in both indexes, loading
+    included.
+    """
     from kbq.kb import KnowledgeBase
 
     opened = (KnowledgeBase.open(work / kb, device="cpu") for kb in kbs)
@@ -117,7 +128,9 @@ def enlarge(source: Path, out: Path, copies: int, names: Sequence[str]) -> None:
                 rows[name] = np.clip(new[name]["start"][:] + noise, -128, 127).astype(np.int8)
                 new[name]["start"][:] = rows[name]
                 metadata[name] = documents[number]
-    (out / "meta_compressed.pkl").write_bytes(pickle.dumps(dict(sorted(metadata.items())), protocol=3))
+    (out / "meta_compressed.pkl").write_bytes(
+        pickle.dumps(dict(sorted(metadata.items())), protocol=3)
+    )
     for name in names:
         _enlarged_index(source / "start" / name, out / "start" / name, rows)
 
@@ -143,7 +156,9 @@ def _enlarged_index(source: Path, out: Path, rows: dict[str, np.ndarray]) -> Non
     with h5py.File(out / "idx2id.hdf5", "w") as file:
         group = file.create_group("0")
         group.attrs["offset"] = 0
-        group["doc"] = np.concatenate([np.full(len(chosen[name]), int(name), np.int32) for name in order])
+        group["doc"] = np.concatenate(
+            [np.full(len(chosen[name]), int(name), np.int32) for name in order]
+        )
         group["word"] = np.concatenate([chosen[name] for name in order]).astype(np.int32)
 
 
@@ -151,10 +166,14 @@ def _enlarged_index(source: Path, out: Path, rows: dict[str, np.ndarray]) -> Non
 
 
 def slopes(found: Mapping[str, Any], measure: str) -> tuple[float, float]:
-    """Return the cost of a token and of a vector, from three sizes of two indexes, without the constant part."""
+    """Return the cost of a token and of a vector, from three sizes of two indexes, without the
+    constant part.
+    """
     from scipy.optimize import nnls
 
-    points = [found[f"import {kind} ×{size}"] for kind in ("index", "filtered index") for size in SIZES]
+    points = [
+        found[f"import {kind} ×{size}"] for kind in ("index", "filtered index") for size in SIZES
+    ]
     columns = np.array([[point["tokens"], point["vectors"], 1e6] for point in points])
     (token, vector, _), _ = nnls(columns, np.array([point[measure] for point in points], float))
     return float(token), float(vector)
@@ -174,7 +193,10 @@ def comparing_means(part: int = 16) -> float:
 def wikipedia(found: Mapping[str, Any]) -> dict[str, float]:
     """Return hours, GB and seconds for the published index of Wikipedia, on one thread."""
     tokens, vectors = WIKIPEDIA["tokens"], WIKIPEDIA["vectors"]
-    largest = {name: found[f"{name} ×{SIZES[-1]}"] for name in ("import index", "import index, words", "search index")}
+    largest = {
+        name: found[f"{name} ×{SIZES[-1]}"]
+        for name in ("import index", "import index, words", "search index")
+    }
 
     def cost(measure: str) -> float:
         token, vector = slopes(found, measure)
@@ -185,7 +207,9 @@ def wikipedia(found: Mapping[str, Any]) -> dict[str, float]:
         return difference / largest["import index"]["tokens"] * tokens
 
     probed, of_search = PROBES * vectors / LISTS, largest["search index"]
-    scanned = 2 * of_search["vectors"] * SMALL_CODE * of_search["searches, 64 at a time"]  # bytes in a CPU second
+    scanned = (
+        2 * of_search["vectors"] * SMALL_CODE * of_search["searches, 64 at a time"]
+    )  # bytes in a CPU second
     return {
         "CPU hours to import": cost("cpu_seconds") / 3600,
         "and the words": of_words("cpu_seconds") / 3600,
@@ -210,7 +234,9 @@ def main() -> None:
         import_checkpoint(public / "checkpoint", work / "model")
     questions = json.loads((public / "corpus" / "questions.json").read_text())["data"]
     texts = [one["question"] for one in questions]
-    names = {"dump": "dump"} | {name: "filtered index" if "_ft" in name else "index" for name in indexes}
+    names = {"dump": "dump"} | {
+        name: "filtered index" if "_ft" in name else "index" for name in indexes
+    }
     found: dict[str, Any] = {}
     for size in SIZES:
         enlarge(public / "dump", work / f"dump-{size}", size, indexes)
@@ -219,7 +245,9 @@ def main() -> None:
         for name, label in list(names.items())[:2]:
             found[f"import {label}, words ×{size}"] = measured(imported, work, size, name, True)
             found[f"search {label} ×{size}"] = measured(search, work, f"kb-{name}-{size}", texts)
-    found["the official step"] = measured(official_step, work, [f"kb-{name}-1" for name in indexes], texts)
+    found["the official step"] = measured(
+        official_step, work, [f"kb-{name}-1" for name in indexes], texts
+    )
     found["Wikipedia, by arithmetic"] = wikipedia(found)
     data = [public / "dump" / "meta_compressed.pkl", public / "checkpoint" / "pytorch_model.bin"]
     reporting.write("official", found, data, seed=0)

@@ -1,8 +1,10 @@
 """Part: take some pages of a corpus, and queries about them, where the whole would take too long.
 
-    python benchmarks/part.py CORPUS GOLD.jsonl OUT.jsonl QUERIES.jsonl [--queries 400] [--pages 1200]
+    python benchmarks/part.py CORPUS GOLD.jsonl OUT.jsonl QUERIES.jsonl [--queries 400] [--pages
+    1200]
 
-QUERIES is a random part of GOLD. OUT has the gold pages of these queries, and random others up to that number.
+QUERIES is a random part of GOLD. OUT has the gold pages of these queries, and random others up to
+that number.
 """
 
 import random
@@ -12,7 +14,9 @@ from measuring import arguments, records_of, write_records
 
 
 def main() -> None:
-    options = arguments(__doc__, corpus=Path, gold=Path, out=Path, chosen=Path, queries=400, pages=1200)
+    options = arguments(
+        __doc__, corpus=Path, gold=Path, out=Path, chosen=Path, queries=400, pages=1200
+    )
     queries, pages = records_of(options.gold, options.queries), records_of(options.corpus)
     wanted = {
         str(place["wikipedia_id"])

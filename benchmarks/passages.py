@@ -1,9 +1,12 @@
-"""Passages: rank paragraphs or sentences by their best phrase, by words or by both, and score them as the papers do.
+"""Passages: rank paragraphs or sentences by their best phrase, by words or by both, and score them
+as the papers do.
 
-    python benchmarks/passages.py KB NAME=GOLD.jsonl … [--unit paragraph] [--sample 1000] [--name passages]
+    python benchmarks/passages.py KB NAME=GOLD.jsonl … [--unit paragraph] [--sample 1000] [--name
+    passages]
 
-Top-1, 5, 20 and 100, MRR@20 and P@20 tell whether a passage contains an answer. The share of questions whose gold page
-is in KB comes with them; others are left out. GOLD is a KILT file or a set of open questions.
+Top-1, 5, 20 and 100, MRR@20 and P@20 tell whether a passage contains an answer. The share of
+questions whose gold page is in KB comes with them; others are left out. GOLD is a KILT file or a
+set of open questions.
 """
 
 from pathlib import Path
@@ -29,7 +32,9 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    options = arguments(__doc__, kb=Path, gold=[str], unit="paragraph", sample=1000, name="passages", model=None)
+    options = arguments(
+        __doc__, kb=Path, gold=[str], unit="paragraph", sample=1000, name="passages", model=None
+    )
     kb = KnowledgeBase.open(options.kb, options.model)
     known = {page for page, _ in kb.pages()}
     figures: dict[str, Any] = {"model": kb.manifest.model_fingerprint, "pages": len(known)}
@@ -37,7 +42,10 @@ def main() -> None:
     for name, _, path in (item.partition("=") for item in options.gold):
         records = [record for _, record in read_questions(path)]
         asked = [record for record in records if pages_of(record) <= known][: options.sample]
-        rows = {way: scores(kb, asked, options.unit, words) for way, words in ways(kb, options.unit).items()}
+        rows = {
+            way: scores(kb, asked, options.unit, words)
+            for way, words in ways(kb, options.unit).items()
+        }
         figures[name] = {"questions": len(asked), "of": len(records)} | rows
         files.append(Path(path))
     reporting.write(options.name, figures, [options.kb, *files])
@@ -56,10 +64,14 @@ def pages_of(record: dict[str, Any]) -> set[str]:
     return {place["wikipedia_id"] for output in outputs for place in output.get("provenance", [])}
 
 
-def scores(kb: KnowledgeBase, records: list[dict[str, Any]], unit: str, way: dict[str, Any]) -> dict[str, Any]:
+def scores(
+    kb: KnowledgeBase, records: list[dict[str, Any]], unit: str, way: dict[str, Any]
+) -> dict[str, Any]:
     """Return the scores of the passages found for each question, in percent with their intervals."""
     options = SearchOptions(k=max(KS), unit=unit, **way)
-    found = np.zeros((len(records), max(KS)), bool)  # whether the passage of each rank holds an answer
+    found = np.zeros(
+        (len(records), max(KS)), bool
+    )  # whether the passage of each rank holds an answer
     for row, (record, result) in enumerate(
         zip(records, kb.ask([record["input"] for record in records], options), strict=True)
     ):

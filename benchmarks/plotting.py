@@ -13,7 +13,12 @@ from matplotlib import pyplot
 from reporting import RESULTS
 
 DOCS = Path(__file__).parents[1] / "docs" / "results"
-SETS = {"trex": "T-REx", "redocred": "Re-DocRED, unseen pages", "squad": "SQuAD dev, open", "sample": "sample"}
+SETS = {
+    "trex": "T-REx",
+    "redocred": "Re-DocRED, unseen pages",
+    "squad": "SQuAD dev, open",
+    "sample": "sample",
+}
 
 
 def main() -> None:
@@ -48,7 +53,11 @@ def learning_curve() -> None:
         if isinstance(run, dict):
             runs.setdefault(run.get("queries tuned on", 0), []).append(run)
     runs = dict(sorted(runs.items()))
-    lines = {"KILT-accuracy": "answer and page (KILT-AC)", "accuracy": "answer", "Rprec": "page (R-precision)"}
+    lines = {
+        "KILT-accuracy": "answer and page (KILT-AC)",
+        "accuracy": "answer",
+        "Rprec": "page (R-precision)",
+    }
     with picture("learning_curve") as axes:
         for name, label in lines.items():
             means = [sum(run[name][0] for run in group) / len(group) for group in runs.values()]
@@ -72,7 +81,13 @@ def second_look() -> None:
             gains = [one["KILT-accuracy"][1][0] for one in looks.values()]
             axes.plot(times, gains, marker="o", label=label)
             for count, time, gain in zip(looks, times, gains, strict=True):
-                axes.annotate(count, (time, gain), textcoords="offset points", xytext=(4, -9), fontsize="x-small")
+                axes.annotate(
+                    count,
+                    (time, gain),
+                    textcoords="offset points",
+                    xytext=(4, -9),
+                    fontsize="x-small",
+                )
         axes.set_xlabel("CPU milliseconds a query; at each point the phrases judged")
         axes.set_ylabel("gain of KILT-accuracy, points")
 
@@ -96,11 +111,18 @@ def filter_curve() -> None:
     found = figures("filter_curve")
     points = found["points"]
     vectors = [point["vectors"] for point in points]
-    shipped = next((one for one in reversed(points) if one["threshold"] <= found["threshold"]), points[0])
+    shipped = next(
+        (one for one in reversed(points) if one["threshold"] <= found["threshold"]), points[0]
+    )
     with picture("filter_curve") as axes:
-        for score, label in (("open_passage_5", "gold passage among the top 5"), ("open_em", "answer (open EM)")):
+        for score, label in (
+            ("open_passage_5", "gold passage among the top 5"),
+            ("open_em", "answer (open EM)"),
+        ):
             axes.plot(vectors, [point[score] for point in points], marker="o", label=label)
-        axes.axvline(shipped["vectors"], color="grey", linestyle=":", label="the model's threshold, about")
+        axes.axvline(
+            shipped["vectors"], color="grey", linestyle=":", label="the model's threshold, about"
+        )
         axes.set_xlabel("vectors of a passage")
         axes.set_ylabel("percent of queries")
 
@@ -112,11 +134,25 @@ def growth() -> None:
     with picture("growth", columns=2) as (times, sizes):
         for kind, mark in (("exact", "o"), ("compact", "s")):
             for name, line in (("ms, 64 at a time", "-"), ("ms, one at a time", "--")):
-                times.plot(vectors, [row[kind][name] for row in rows], line, marker=mark, label=f"{kind}, {name[4:]}")
+                times.plot(
+                    vectors,
+                    [row[kind][name] for row in rows],
+                    line,
+                    marker=mark,
+                    label=f"{kind}, {name[4:]}",
+                )
         times.set_ylabel("CPU milliseconds for a query")
         sizes.plot(vectors, [row["dump, MB"] for row in rows], marker="o", label="dump, MB")
-        for name, label in (("MB", "MB"), ("build and calibration, CPU seconds", "build, CPU seconds")):
-            sizes.plot(vectors, [row["compact"][name] for row in rows], marker="s", label=f"compact index, {label}")
+        for name, label in (
+            ("MB", "MB"),
+            ("build and calibration, CPU seconds", "build, CPU seconds"),
+        ):
+            sizes.plot(
+                vectors,
+                [row["compact"][name] for row in rows],
+                marker="s",
+                label=f"compact index, {label}",
+            )
         for axes in (times, sizes):
             axes.set_xscale("log")
             axes.set_yscale("log")

@@ -2,8 +2,9 @@
 
     python benchmarks/promise.py NAME=KB:GOLD.jsonl [NAME=…] [--draws 200] [--model MODEL]
 
-A random half of the queries makes a calibration, as `kbq calibrate` does, and the other half is answered with it. A
-promise is kept if at least that share of the answers above the threshold is right.
+A random half of the queries makes a calibration, as `kbq calibrate` does, and the other half is
+answered with it. A promise is kept if at least that share of the answers above the threshold is
+right.
 """
 
 import tempfile
@@ -29,14 +30,22 @@ def main() -> None:
 
         def measured(one: DataSet) -> dict[str, object]:
             kb = KnowledgeBase.open(one.kb, options.model)
-            answered = judge(kb.searcher, read_triples(one.gold, unanswered=True), SearchOptions(), hidden=0.0)
-            return kept(kb, answered, options.draws, options.seed, Path(folder) / "calibration.json")
+            answered = judge(
+                kb.searcher, read_triples(one.gold, unanswered=True), SearchOptions(), hidden=0.0
+            )
+            return kept(
+                kb, answered, options.draws, options.seed, Path(folder) / "calibration.json"
+            )
 
         reporting.write_sets("promise", options.sets, measured)
 
 
-def kept(kb: KnowledgeBase, answered: list[JudgedAnswer], draws: int, seed: int, path: Path) -> dict[str, object]:
-    """Return how often each precision was promised and kept, and the shares answered and right above the threshold."""
+def kept(
+    kb: KnowledgeBase, answered: list[JudgedAnswer], draws: int, seed: int, path: Path
+) -> dict[str, object]:
+    """Return how often each precision was promised and kept, and the shares answered and right
+    above the threshold.
+    """
     numbers = np.random.default_rng(seed)
     rows = np.array([one.features for one in answered], np.float64)
     right = np.array([one.is_right for one in answered])
@@ -44,7 +53,9 @@ def kept(kb: KnowledgeBase, answered: list[JudgedAnswer], draws: int, seed: int,
     for _ in range(draws):
         order = numbers.permutation(len(answered))
         learned, asked = np.split(order, [len(order) // 2])
-        outcome = write_calibration(kb.searcher, [answered[number] for number in learned], path, SearchOptions(), {})
+        outcome = write_calibration(
+            kb.searcher, [answered[number] for number in learned], path, SearchOptions(), {}
+        )
         calibration = Calibration.read(path)
         chances = chances_of(rows[asked], list(calibration.weights.values()), calibration.intercept)
         for precision in PRECISIONS:
@@ -52,7 +63,11 @@ def kept(kb: KnowledgeBase, answered: list[JudgedAnswer], draws: int, seed: int,
             above = chances >= (2.0 if threshold is None else threshold)
             if above.any():
                 found[precision].append((float(above.mean()), float(right[asked][above].mean())))
-    figures: dict[str, object] = {"queries": len(answered), "right": percent(float(right.mean())), "draws": draws}
+    figures: dict[str, object] = {
+        "queries": len(answered),
+        "right": percent(float(right.mean())),
+        "draws": draws,
+    }
     for precision, pairs in found.items():
         columns = zip(*pairs, strict=True)
         ranges = [[percent(value) for value in np.quantile(column, RANGE)] for column in columns]

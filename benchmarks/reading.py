@@ -1,10 +1,11 @@
-"""Reading: answer SQuAD dev with the gold paragraph given, and with all dev paragraphs as the knowledge base.
+"""Reading: answer SQuAD dev with the gold paragraph given, and with all dev paragraphs as the
+knowledge base.
 
     python benchmarks/reading.py squad/dev-v1.1.json.xz [--model MODEL] [--name reading]
     python benchmarks/reading.py squad/dev-v1.1.json.xz --curve 500 --name filter_curve
 
-`--curve` takes so many paragraphs of the file, at thresholds of the filter that keep fewer and fewer tokens (arXiv
-2109.08133, Fig. 4); plotting.py draws the curve.
+`--curve` takes so many paragraphs of the file, at thresholds of the filter that keep fewer and
+fewer tokens (arXiv 2109.08133, Fig. 4); plotting.py draws the curve.
 """
 
 import dataclasses
@@ -24,7 +25,9 @@ def main() -> None:
     if options.curve:
         passages = passages[:: max(1, len(passages) // options.curve)][: options.curve]
         sample = DevSample.of(model, passages, encode_tokens(model, passages))
-        points = [dataclasses.asdict(point) for point in filter_curve(sample, model.config.length_penalty)]
+        points = [
+            dataclasses.asdict(point) for point in filter_curve(sample, model.config.length_penalty)
+        ]
         found = {"threshold": model.config.filter_threshold, "points": points}
     else:
         found = dataclasses.asdict(evaluate_reading(model, passages))

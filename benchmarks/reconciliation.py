@@ -1,10 +1,11 @@
-"""Reconciliation: count the names that OpenRefine would match, rightly and wrongly, and the cells of new columns.
+"""Reconciliation: count the names that OpenRefine would match, rightly and wrongly, and the cells
+of new columns.
 
     python benchmarks/reconciliation.py SAMPLE GOLD.jsonl LARGE [--names 2000]
 
-Names are titles and variants of them, sent to `kbq serve` as OpenRefine sends them: ten at a time, one request after
-another. A name is matched wrongly if the service is certain of another page. Then each name is asked as if its page
-were not there, so any match is wrong. GOLD has slots of SAMPLE.
+Names are titles and variants of them, sent to `kbq serve` as OpenRefine sends them: ten at a time,
+one request after another. A name is matched wrongly if the service is certain of another page. Then
+each name is asked as if its page were not there, so any match is wrong. GOLD has slots of SAMPLE.
 """
 
 import json
@@ -37,7 +38,9 @@ Document = dict[str, Any]
 
 def main() -> None:
     options = arguments(__doc__, sample=Path, gold=Path, large=Path, names=2000)
-    with serving(f"sample={options.sample}", f"large={options.large}", "--device", "cpu") as service:
+    with serving(
+        f"sample={options.sample}", f"large={options.large}", "--device", "cpu"
+    ) as service:
         sample, large = (Reconciliation(service, name) for name in ("sample", "large"))
         kbs = KnowledgeBase.open(options.sample), KnowledgeBase.open(options.large)
         titles, all_titles = ({page.page_id: page.title for page in kb.pages()} for kb in kbs)
@@ -59,7 +62,9 @@ class Reconciliation:
     """A client that asks as OpenRefine does."""
 
     def __init__(self, service: Service, kb: str) -> None:
-        self._client = httpx2.Client(base_url=f"http://127.0.0.1:{service.port}/reconcile/kb/{kb}", timeout=60)
+        self._client = httpx2.Client(
+            base_url=f"http://127.0.0.1:{service.port}/reconcile/kb/{kb}", timeout=60
+        )
         self.cpu_seconds = service.cpu_seconds
 
     def candidates(self, names: Sequence[str]) -> list[list[Document]]:
@@ -70,11 +75,15 @@ class Reconciliation:
             found += [one["result"] for one in self._sent("queries", queries).values()]
         return found
 
-    def cells(self, ids: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, list[Document]]]:
+    def cells(
+        self, ids: Sequence[str], columns: Sequence[str]
+    ) -> dict[str, dict[str, list[Document]]]:
         """Return cells by page and column."""
         rows: dict[str, dict[str, list[Document]]] = {}
         for part in batched(ids):
-            rows |= self._sent("extend", {"ids": part, "properties": [{"id": column} for column in columns]})["rows"]
+            rows |= self._sent(
+                "extend", {"ids": part, "properties": [{"id": column} for column in columns]}
+            )["rows"]
         return rows
 
     def _sent(self, field: str, document: Document) -> Document:
@@ -91,7 +100,11 @@ def batched(items: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def without_accents(title: str) -> str:
-    return "".join(letter for letter in unicodedata.normalize("NFKD", title) if not unicodedata.combining(letter))
+    return "".join(
+        letter
+        for letter in unicodedata.normalize("NFKD", title)
+        if not unicodedata.combining(letter)
+    )
 
 
 def surname_first(title: str) -> str:
@@ -100,9 +113,15 @@ def surname_first(title: str) -> str:
 
 
 def mistyped(title: str) -> str:
-    """Leave out, double or replace a letter within a word of four letters or more, or swap it with the next."""
+    """Leave out, double or replace a letter within a word of four letters or more, or swap it with
+    the next.
+    """
     source = random.Random(f"{SEED} {title}")
-    places = [at for word in re.finditer(r"[^\W\d_]{4,}", title) for at in range(word.start() + 1, word.end() - 1)]
+    places = [
+        at
+        for word in re.finditer(r"[^\W\d_]{4,}", title)
+        for at in range(word.start() + 1, word.end() - 1)
+    ]
     if not places:
         return title
     at = source.choice(places)
@@ -126,8 +145,14 @@ def matched(service: Reconciliation, titles: Mapping[str, str]) -> Document:
     found: Document = {}
     for kind, variant in VARIANTS.items():
         names = {page_id: variant(title) for page_id, title in titles.items()}
-        names = {page_id: name for page_id, name in names.items() if variant is str or name != titles[page_id]}
-        found[kind] = counts(dict(zip(names, service.candidates(list(names.values())), strict=True)))
+        names = {
+            page_id: name
+            for page_id, name in names.items()
+            if variant is str or name != titles[page_id]
+        }
+        found[kind] = counts(
+            dict(zip(names, service.candidates(list(names.values())), strict=True))
+        )
     return found
 
 
@@ -135,13 +160,18 @@ def counts(candidates: Mapping[str, Sequence[Document]]) -> Document:
     """Count outcomes, given the candidates of each name by the id of the page that is meant."""
     firsts = {page_id: each[0] for page_id, each in candidates.items() if each}
     certain = {page_id: first for page_id, first in firsts.items() if first["match"]}
-    absent = {page_id: [one for one in each if one["id"] != page_id] for page_id, each in candidates.items()}
+    absent = {
+        page_id: [one for one in each if one["id"] != page_id]
+        for page_id, each in candidates.items()
+    }
     return {
         "names": len(candidates),
         "matched rightly": sum(first["id"] == page_id for page_id, first in certain.items()),
         "matched wrongly": sum(first["id"] != page_id for page_id, first in certain.items()),
         "first candidate right": sum(first["id"] == page_id for page_id, first in firsts.items()),
-        "among the candidates": sum(page_id in [one["id"] for one in each] for page_id, each in candidates.items()),
+        "among the candidates": sum(
+            page_id in [one["id"] for one in each] for page_id, each in candidates.items()
+        ),
         "matched wrongly without the page": sum(map(is_certain, absent.values())),
     }
 
@@ -153,7 +183,9 @@ def is_certain(candidates: Sequence[Document]) -> bool:
 
 
 def alike(titles: Iterable[str]) -> int:
-    """Count titles that one typing error in one word turns into another title, so that either could be meant."""
+    """Count titles that one typing error in one word turns into another title, so that either could
+    be meant.
+    """
     words = {tuple(sorted(words_of(title))) for title in titles}
     return sum(any(other in words for other in mistakes(one)) for one in words)
 
@@ -172,12 +204,18 @@ def session(service: Reconciliation, titles: Mapping[str, str]) -> Document:
     begun = service.cpu_seconds()
     service.candidates(list(titles.values()))
     service.cells(list(titles), COLUMNS)
-    return {"names": len(titles), "columns": list(COLUMNS), "CPU seconds": round(service.cpu_seconds() - begun, 2)}
+    return {
+        "names": len(titles),
+        "columns": list(COLUMNS),
+        "CPU seconds": round(service.cpu_seconds() - begun, 2),
+    }
 
 
 def known_cells(service: Reconciliation, gold: Path, titles: Mapping[str, str]) -> Document:
     """Count how many cells of known value are filled, and rightly."""
-    values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))  # by relation and page
+    values: dict[str, dict[str, set[str]]] = defaultdict(
+        lambda: defaultdict(set)
+    )  # by relation and page
     ids = {title: page_id for page_id, title in titles.items()}
     for record in read_table(gold).rows:
         subject, relation = slot_of(record["input"]) or ("", "")

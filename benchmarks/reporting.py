@@ -1,4 +1,6 @@
-"""Reporting: write figures to results/NAME.json, with all it takes to get them again, and print them as a table."""
+"""Reporting: write figures to results/NAME.json, with all it takes to get them again, and print
+them as a table.
+"""
 
 import json
 import os
@@ -22,11 +24,17 @@ PRODUCTS = ("avx512f", "avx_vnni", "avx512_vnni", "amx_int8", "avx512_bf16", "am
 LIBRARIES = ("numpy", "torch", "transformers", "tokenizers")
 
 
-def write(name: str, figures: Mapping[str, object], data: Sequence[Path], seed: int | None = None) -> None:
-    """Write and print the figures of one benchmark, with command, versions, machine and data fingerprints."""
+def write(
+    name: str, figures: Mapping[str, object], data: Sequence[Path], seed: int | None = None
+) -> None:
+    """Write and print the figures of one benchmark, with command, versions, machine and data
+    fingerprints.
+    """
     model = read_config(DEFAULT_MODEL)
     record = {
-        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_shortened, sys.argv[1:])]),
+        "command": shlex.join(
+            ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_shortened, sys.argv[1:])]
+        ),
         "versions": {"kbq": kbq.__version__}  # a checkout has no installed version
         | {library: version(library) for library in LIBRARIES}
         | {"python": platform.python_version()},
@@ -37,11 +45,16 @@ def write(name: str, figures: Mapping[str, object], data: Sequence[Path], seed: 
         },
         "seed": seed,
         "default model": f"{model.phrase_fingerprint} {model.query_fingerprint}",
-        "data": {path.name: file_digest(path / "manifest.json" if path.is_dir() else path) for path in data},
+        "data": {
+            path.name: file_digest(path / "manifest.json" if path.is_dir() else path)
+            for path in data
+        },
         "figures": figures,
     }
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    (RESULTS / f"{name}.json").write_text(
+        json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8"
+    )
     print(table(figures))
 
 
@@ -55,7 +68,9 @@ def write_sets(name: str, sets: Sequence[DataSet], measured: Callable[[DataSet],
 
 
 def table(figures: object) -> str:
-    """Return figures as a Markdown table for a page: a line for each record, labelled by the names above it."""
+    """Return figures as a Markdown table for a page: a line for each record, labelled by the names
+    above it.
+    """
     rows = dict(_rows(figures, ""))
     heads = list(dict.fromkeys(head for row in rows.values() for head in row))
     lines = [["", *heads], ["---"] * (len(heads) + 1)]
@@ -65,11 +80,18 @@ def table(figures: object) -> str:
 
 def _rows(found: object, label: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield the single figures of each record below its label."""
-    named = dict(found) if isinstance(found, Mapping) else dict(enumerate(found)) if isinstance(found, Sequence) else {}
+    named = (
+        dict(found)
+        if isinstance(found, Mapping)
+        else dict(enumerate(found))
+        if isinstance(found, Sequence)
+        else {}
+    )
     deeper = {
         name: value
         for name, value in named.items()
-        if isinstance(value, Mapping) or (isinstance(value, list | tuple) and value and isinstance(value[0], Mapping))
+        if isinstance(value, Mapping)
+        or (isinstance(value, list | tuple) and value and isinstance(value[0], Mapping))
     }
     if row := {str(name): value for name, value in named.items() if name not in deeper}:
         yield label, row

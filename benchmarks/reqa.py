@@ -1,11 +1,13 @@
-"""ReQA: rank all sentences for each question, and report how high the sentence with the answer comes.
+"""ReQA: rank all sentences for each question, and report how high the sentence with the answer
+comes.
 
-    python benchmarks/reqa.py NAME=EXAMPLES.json … [NAME=GOLD.jsonl,CORPUS …] --sparta MODEL [--untrained CHECKPOINT]
+    python benchmarks/reqa.py NAME=EXAMPLES.json … [NAME=GOLD.jsonl,CORPUS …] --sparta MODEL
+    [--untrained CHECKPOINT]
 
-MRR and R@1 are in percent, and ties are ranked at their worst. EXAMPLES is a reading-comprehension file: its sentences
-are the candidates. GOLD is a KILT file: the candidates are the sentences of its queries' gold pages, and the right ones
-hold a given place or, if only pages are given, an answer's text. BM25 sees the sentence alone, and once more with its
-paragraph behind it, as SPARTA does.
+MRR and R@1 are in percent, and ties are ranked at their worst. EXAMPLES is a reading-comprehension
+file: its sentences are the candidates. GOLD is a KILT file: the candidates are the sentences of its
+queries' gold pages, and the right ones hold a given place or, if only pages are given, an answer's
+text. BM25 sees the sentence alone, and once more with its paragraph behind it, as SPARTA does.
 """
 
 import random
@@ -45,7 +47,9 @@ def from_examples(path: Path, articles: int) -> Task:
     """Take all passages of a reading-comprehension file, or of some articles at random."""
     passages = read_examples([path], doubtful=True)[0]
     groups = sorted({passage.group for passage in passages})
-    kept = set(groups if not articles else random.Random(0).sample(groups, min(articles, len(groups))))
+    kept = set(
+        groups if not articles else random.Random(0).sample(groups, min(articles, len(groups)))
+    )
     passages = [passage for passage in passages if passage.group in kept]
     questions = [
         (query.text, [(number, *place) for place in query.places])
@@ -63,7 +67,9 @@ def from_kilt(gold: Path, corpus: Path, most: int) -> Task:
     of_page: dict[str, dict[int, int]] = {}  # page → paragraph → passage
     for page in read_corpus(str(corpus)):
         if page.page_id in wanted:
-            of_page[page.page_id] = {p.number: len(passages) + i for i, p in enumerate(page.paragraphs)}
+            of_page[page.page_id] = {
+                p.number: len(passages) + i for i, p in enumerate(page.paragraphs)
+            }
             passages += [(page.title, paragraph.text) for paragraph in page.paragraphs]
 
     def places(record: Any) -> Iterator[Place]:
@@ -73,11 +79,21 @@ def from_kilt(gold: Path, corpus: Path, most: int) -> Task:
             if "start_character" not in place:
                 for number in paragraphs.values():
                     text = passages[number][1]
-                    yield from ((number, text.find(one), text.find(one) + len(one)) for one in answers if one in text)
+                    yield from (
+                        (number, text.find(one), text.find(one) + len(one))
+                        for one in answers
+                        if one in text
+                    )
             elif place["start_paragraph_id"] in paragraphs:
-                yield paragraphs[place["start_paragraph_id"]], place["start_character"], place["end_character"]
+                yield (
+                    paragraphs[place["start_paragraph_id"]],
+                    place["start_character"],
+                    place["end_character"],
+                )
 
-    return Task(passages, [(query_text(str(record["input"])), list(places(record))) for record in records])
+    return Task(
+        passages, [(query_text(str(record["input"])), list(places(record))) for record in records]
+    )
 
 
 def provenance(record: Any) -> list[Any]:
@@ -96,7 +112,9 @@ class Candidates(NamedTuple):
 def candidates(task: Task, model: SpartaModel) -> Candidates:
     """Cut sentences as the model's tokenizer and windows do."""
     found = Candidates([], [], [], [])
-    places: list[list[tuple[int, int, int]]] = []  # of each passage: sentence, first character, behind
+    places: list[
+        list[tuple[int, int, int]]
+    ] = []  # of each passage: sentence, first character, behind
     titles = tokenize(model.tokenizer, [title for title, _ in task.passages])
     for title, (_, text) in zip(titles, task.passages, strict=True):
         windows = model.windows(title.ids, text)
@@ -107,20 +125,30 @@ def candidates(task: Task, model: SpartaModel) -> Candidates:
             found.sentences.append(text[sentence.start : sentence.end])
             found.in_context.append(f"{found.sentences[-1]} {text}")
     for text, answers in task.questions:
-        gold = {n for passage, a, b in answers for n, start, end in places[passage] if start <= a and b <= end}
+        gold = {
+            n
+            for passage, a, b in answers
+            for n, start, end in places[passage]
+            if start <= a and b <= end
+        }
         if gold:
             found.questions.append((text, sorted(gold)))
     return found
 
 
-def judged(questions: Sequence[tuple[str, list[int]]], scored: Callable[[str], Scores]) -> dict[str, float]:
+def judged(
+    questions: Sequence[tuple[str, list[int]]], scored: Callable[[str], Scores]
+) -> dict[str, float]:
     """Return MRR and R@1 over the questions; of several right sentences the best one counts."""
     ranks = []
     for question, gold in questions:
         scores = scored(question)
         ranks.append(int((scores >= scores[gold].max()).sum()))
     found = np.array(ranks)
-    return {"MRR": round(100 * float((1 / found).mean()), 2), "R@1": round(100 * float((found == 1).mean()), 2)}
+    return {
+        "MRR": round(100 * float((1 / found).mean()), 2),
+        "R@1": round(100 * float((found == 1).mean()), 2),
+    }
 
 
 def bm25(texts: Sequence[str]) -> Callable[[str], Scores]:
@@ -140,8 +168,12 @@ def sparta(model: SpartaModel, given: Candidates, sizes: Sequence[int]) -> dict[
     found = list(strongest_impacts(model, given.windows, max(sizes)))
     figures: dict[str, object] = {}
     for k in sizes:
-        numbers = np.repeat([number for number, *_ in found], [min(k, len(terms)) for _, terms, _ in found])
-        terms, weights = (np.concatenate([row[column][:k].numpy() for row in found]) for column in (1, 2))
+        numbers = np.repeat(
+            [number for number, *_ in found], [min(k, len(terms)) for _, terms, _ in found]
+        )
+        terms, weights = (
+            np.concatenate([row[column][:k].numpy() for row in found]) for column in (1, 2)
+        )
         figures[f"{k} terms"] = looked_up(
             model, given, Entries(numbers.astype(np.int32), terms.astype(np.int32), weights)
         )
@@ -164,22 +196,42 @@ def looked_up(model: SpartaModel, given: Candidates, entries: Entries) -> dict[s
 
 def main() -> None:
     options = arguments(
-        __doc__, tasks=[str], sparta=None, untrained=None, terms=TERMS, articles=0, sample=1000, name="reqa"
+        __doc__,
+        tasks=[str],
+        sparta=None,
+        untrained=None,
+        terms=TERMS,
+        articles=0,
+        sample=1000,
+        name="reqa",
     )
     model = SpartaModel.open(Path(options.sparta))
-    trained = {name: fact for name, fact in model.config.training.items() if name in ("outcome", "settings")}
+    trained = {
+        name: fact
+        for name, fact in model.config.training.items()
+        if name in ("outcome", "settings")
+    }
     figures: dict[str, object] = {"model": model.fingerprint(), "trained on": trained}
     files = [Path(options.sparta) / "sparta.json"]
     for name, _, source in (task.partition("=") for task in options.tasks):
         paths = [Path(path) for path in source.split(",")]
         files += paths
-        task = from_kilt(paths[0], paths[1], options.sample) if paths[1:] else from_examples(paths[0], options.articles)
+        task = (
+            from_kilt(paths[0], paths[1], options.sample)
+            if paths[1:]
+            else from_examples(paths[0], options.articles)
+        )
         given = candidates(task, model)
-        rows: dict[str, object] = {"sentences": len(given.sentences), "questions": len(given.questions)}
+        rows: dict[str, object] = {
+            "sentences": len(given.sentences),
+            "questions": len(given.questions),
+        }
         rows["BM25, sentence"] = judged(given.questions, bm25(given.sentences))
         rows["BM25, sentence and paragraph"] = judged(given.questions, bm25(given.in_context))
         if options.untrained:
-            untrained = SpartaModel.new(options.untrained, SpartaConfig(model.config.window, model.config.marked))
+            untrained = SpartaModel.new(
+                options.untrained, SpartaConfig(model.config.window, model.config.marked)
+            )
             untrained.network.eval()
             calibrate_bias(untrained, given.windows)
             rows["untrained"] = sparta(untrained, given, [500])

@@ -1,6 +1,7 @@
 """Second look: measure what reranking gains and costs, by the number of phrases that it judges.
 
-python benchmarks/second_look.py NAME=KB:GOLD.jsonl … [--looks 0 1 2 3 5 10 20] [--sample 2000] [--model MODEL]
+python benchmarks/second_look.py NAME=KB:GOLD.jsonl … [--looks 0 1 2 3 5 10 20] [--sample 2000]
+[--model MODEL]
 """
 
 import time
@@ -16,7 +17,12 @@ SCORES = ("em", "KILT-accuracy", "Rprec")
 
 def main() -> None:
     options = arguments(
-        __doc__, sets=[DataSet.of], looks=(0, 1, 2, 3, 5, 10, 20), sample=0, model=None, name="second_look"
+        __doc__,
+        sets=[DataSet.of],
+        looks=(0, 1, 2, 3, 5, 10, 20),
+        sample=0,
+        model=None,
+        name="second_look",
     )
 
     def measured(one: DataSet) -> dict[str, object]:

@@ -1,4 +1,6 @@
-"""Service: run `kbq serve` in a process of its own, and ask it with clients that each have a connection."""
+"""Service: run `kbq serve` in a process of its own, and ask it with clients that each have a
+connection.
+"""
 
 import asyncio
 import json
@@ -43,7 +45,10 @@ class Service:
 def serving(*words: str) -> Iterator[Service]:
     """Run `kbq serve`, and kill it at the end if it has not ended."""
     command = [sys.executable, "-m", "kbq", "serve", *words, "--port", "0", "--json"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     ) as process:
@@ -57,7 +62,9 @@ def serving(*words: str) -> Iterator[Service]:
 
 @dataclass
 class Load:
-    """The seconds of each answer by its status, which is 0 if none came, and the seconds of the whole."""
+    """The seconds of each answer by its status, which is 0 if none came, and the seconds of the
+    whole.
+    """
 
     seconds: dict[int, list[float]] = field(default_factory=dict)
     wall: float = 0.0
@@ -103,7 +110,9 @@ class Client:
             headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
             length = int(headers.partition("content-length: ")[2].partition("\r\n")[0])
             answer = await reader.readexactly(length)
-            self.retry_after = float(headers.partition("retry-after: ")[2].partition("\r\n")[0] or 0)
+            self.retry_after = float(
+                headers.partition("retry-after: ")[2].partition("\r\n")[0] or 0
+            )
             if "connection: close" in headers:
                 self.close()
             return int(headers.split()[1]), answer
@@ -128,8 +137,17 @@ async def connected(port: int, count: int) -> AsyncIterator[list[Client]]:
             client.close()
 
 
-def asked(port: int, texts: Sequence[str], count: int, requests: int, patient: bool = False, **options: object) -> Load:
-    """Let clients share requests, one at a time each; patient ones wait as they are told when they are refused."""
+def asked(
+    port: int,
+    texts: Sequence[str],
+    count: int,
+    requests: int,
+    patient: bool = False,
+    **options: object,
+) -> Load:
+    """Let clients share requests, one at a time each; patient ones wait as they are told when they
+    are refused.
+    """
 
     async def ask() -> Load:
         load, left, queries = Load(), iter(range(requests)), cycle(texts)

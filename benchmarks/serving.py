@@ -2,10 +2,11 @@
 
     python benchmarks/serving.py KB QUERIES.jsonl [--count 512] [--rounds 2] [--crowd | --in-turn]
 
-The library searches in this process, 64 queries at a time and one at a time. The service runs in a process of its own.
-Clients need part of the machine, too, so compare queries per CPU second of the process that searches. Rounds alternate,
-and the best of each kind counts, since other processes can only slow it down. `--crowd` asks with 1,000 clients at
-once, without reranking; `--in-turn` asks library and service in turns, query by query.
+The library searches in this process, 64 queries at a time and one at a time. The service runs in a
+process of its own. Clients need part of the machine, too, so compare queries per CPU second of the
+process that searches. Rounds alternate, and the best of each kind counts, since other processes can
+only slow it down. `--crowd` asks with 1,000 clients at once, without reranking; `--in-turn` asks
+library and service in turns, query by query.
 """
 
 import asyncio
@@ -31,7 +32,9 @@ Figures = dict[str, float]
 
 
 def main() -> None:
-    options = arguments(__doc__, kb=Path, queries=Path, count=512, rounds=2, crowd=False, in_turn=False)
+    options = arguments(
+        __doc__, kb=Path, queries=Path, count=512, rounds=2, crowd=False, in_turn=False
+    )
     texts, name = inputs(options.queries, options.count), "serving"
     figures: dict[str, object] = {}
     with serving(str(options.kb), "--device", "cpu", "--seconds", PATIENT) as service:
@@ -41,7 +44,9 @@ def main() -> None:
             figures["who do not"] = overload(service, texts, 10 * CROWD, False)
         elif options.in_turn:
             name, kb = "serving_in_turn", KnowledgeBase.open(options.kb, device="cpu")
-            figures |= {way: in_turn(kb, service, texts, asked_for) for way, asked_for in WAYS.items()}
+            figures |= {
+                way: in_turn(kb, service, texts, asked_for) for way, asked_for in WAYS.items()
+            }
         else:
             kb = KnowledgeBase.open(options.kb, device="cpu")
             figures["queries"] = len(texts)
@@ -51,14 +56,18 @@ def main() -> None:
     reporting.write(name, figures, [options.kb, options.queries], 0)
 
 
-def measured(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict[str, int]) -> dict[str, Figures]:
+def measured(
+    kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict[str, int]
+) -> dict[str, Figures]:
     """Measure the library and the service, each once."""
     found = {
         "library, 64 at a time": library(kb, texts, SearchOptions(**way), BATCH),
         "library, one at a time": library(kb, texts, SearchOptions(**way), 1),
     }
     asked(service.port, texts[:WARM_UP], 8, WARM_UP, **way)
-    return found | {f"service, {count} clients": clients(service, texts, count, way) for count in CLIENTS}
+    return found | {
+        f"service, {count} clients": clients(service, texts, count, way) for count in CLIENTS
+    }
 
 
 def library(kb: KnowledgeBase, texts: Sequence[str], options: SearchOptions, size: int) -> Figures:
@@ -70,7 +79,11 @@ def library(kb: KnowledgeBase, texts: Sequence[str], options: SearchOptions, siz
         taken.append(time.perf_counter() - begun)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return figures_of(
-        len(texts), cpu, wall, 1000 * statistics.median(taken), 1000 * sorted(taken)[int(0.99 * len(taken))]
+        len(texts),
+        cpu,
+        wall,
+        1000 * statistics.median(taken),
+        1000 * sorted(taken)[int(0.99 * len(taken))],
     )
 
 
@@ -97,8 +110,12 @@ def best(rounds: Sequence[Figures]) -> Figures:
     return {name: (min if "ms" in name else max)(one[name] for one in rounds) for name in rounds[0]}
 
 
-def in_turn(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict[str, int]) -> dict[str, object]:
-    """Time queries of the library and of the service in turns, so that other processes disturb both alike."""
+def in_turn(
+    kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict[str, int]
+) -> dict[str, object]:
+    """Time queries of the library and of the service in turns, so that other processes disturb both
+    alike.
+    """
     options, taken = SearchOptions(**way), list[tuple[float, float]]()
 
     async def ask() -> None:
@@ -113,16 +130,23 @@ def in_turn(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict
 
     asyncio.run(ask())
     pairs = taken[WARM_UP:]
-    ours, theirs = ([round(one, 1) for one in statistics.quantiles(times, n=10)] for times in zip(*pairs, strict=True))
+    ours, theirs = (
+        [round(one, 1) for one in statistics.quantiles(times, n=10)]
+        for times in zip(*pairs, strict=True)
+    )
     return {
         "queries": len(pairs),
         "library, lowest tenth and median, ms": [ours[0], ours[4]],
         "service, lowest tenth and median, ms": [theirs[0], theirs[4]],
-        "median of the differences, ms": round(statistics.median(one - other for other, one in pairs), 1),
+        "median of the differences, ms": round(
+            statistics.median(one - other for other, one in pairs), 1
+        ),
     }
 
 
-def overload(service: Service, texts: Sequence[str], requests: int, patient: bool) -> dict[str, object]:
+def overload(
+    service: Service, texts: Sequence[str], requests: int, patient: bool
+) -> dict[str, object]:
     """Ask with many more clients than the queue takes; the others are refused at once."""
     before, cpu = service.megabytes(), service.cpu_seconds()
     load = asked(service.port, texts, CROWD, requests, patient, rerank=0)

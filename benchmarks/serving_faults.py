@@ -1,9 +1,10 @@
-"""Serving faults: count what becomes of requests when the service is stopped or killed, or its pages change.
+"""Serving faults: count what becomes of requests when the service is stopped or killed, or its
+pages change.
 
     python benchmarks/serving_faults.py [--rounds 5] [--kills 20] [--soak 1200]
 
-64 clients ask a copy of the sample, without reranking. A request counts as lost if it was sent on an open connection
-and no answer came.
+64 clients ask a copy of the sample, without reranking. A request counts as lost if it was sent on
+an open connection and no answer came.
 """
 
 import asyncio
@@ -30,7 +31,11 @@ from kbq.storage.paths import PACKAGE
 CLIENTS = 64
 QUERIES = PACKAGE / "sample" / "queries.jsonl"
 WAY = {"rerank": 0, "k": 3}
-NEW = Page("new", "Zorkville Observatory", ["The Zorkville Observatory was built in Zorkville by Ada Zork in 1999."])
+NEW = Page(
+    "new",
+    "Zorkville Observatory",
+    ["The Zorkville Observatory was built in Zorkville by Ada Zork in 1999."],
+)
 PROBE = "Zorkville Observatory [SEP] founded by"
 SEED = 0
 
@@ -43,14 +48,20 @@ def main() -> None:
         figures["SIGTERM under load"] = [terminated(kb, texts) for _ in range(options.rounds)]
         figures["kill -9, then started again"] = killed(kb, texts, options.kills)
         figures["pages added while it is asked"] = changed(kb, texts, added, "pages")
-        figures["replaced by a damaged one while it is asked"] = changed(kb, texts, damaged, "problem")
+        figures["replaced by a damaged one while it is asked"] = changed(
+            kb, texts, damaged, "problem"
+        )
     with serving("--device", "cpu") as service:
         figures["soak"] = soaked(service, texts, options.soak)
     reporting.write("serving_faults", figures, [QUERIES], SEED)
 
 
-async def load_until(port: int, texts: Sequence[str], work: Callable[[], object], after: float) -> Load:
-    """Return what clients see until some work, which begins after some seconds in a thread, has ended."""
+async def load_until(
+    port: int, texts: Sequence[str], work: Callable[[], object], after: float
+) -> Load:
+    """Return what clients see until some work, which begins after some seconds in a thread, has
+    ended.
+    """
     load, queries, ended = Load(), cycle(texts), asyncio.Event()
 
     async def client_asks(client: Client) -> None:
@@ -81,7 +92,10 @@ def terminated(kb: Path, texts: Sequence[str]) -> dict[str, object]:
             times.append(round(time.perf_counter() - begun, 2))
 
         load = asyncio.run(load_until(service.port, texts, stop, after=1.5))
-        return named(load) | {"exit status": service.process.returncode, "seconds to its end": times[0]}
+        return named(load) | {
+            "exit status": service.process.returncode,
+            "seconds to its end": times[0],
+        }
 
 
 def named(load: Load) -> dict[str, object]:
@@ -100,7 +114,9 @@ def killed(kb: Path, texts: Sequence[str], times: int) -> dict[str, object]:
             seconds.append(time.perf_counter() - begun)
             answers.add(answered(service, texts[0]))
             source = random.Random(len(seconds))
-            asyncio.run(load_until(service.port, texts, service.process.kill, after=source.random()))
+            asyncio.run(
+                load_until(service.port, texts, service.process.kill, after=source.random())
+            )
     return {
         "times": times,
         "different first answers": len(answers),
@@ -109,11 +125,17 @@ def killed(kb: Path, texts: Sequence[str], times: int) -> dict[str, object]:
 
 
 def answered(service: Service, text: str) -> bytes:
-    return httpx2.post(f"http://127.0.0.1:{service.port}/v1/query", json={"queries": [text]}, timeout=60).content
+    return httpx2.post(
+        f"http://127.0.0.1:{service.port}/v1/query", json={"queries": [text]}, timeout=60
+    ).content
 
 
-def changed(kb: Path, texts: Sequence[str], change: Callable[[Path], object], fact: str) -> dict[str, object]:
-    """Return what clients see while the folder is changed, until the service reports another value of a fact."""
+def changed(
+    kb: Path, texts: Sequence[str], change: Callable[[Path], object], fact: str
+) -> dict[str, object]:
+    """Return what clients see while the folder is changed, until the service reports another value
+    of a fact.
+    """
     with serving(str(kb), "--device", "cpu") as service:
         before, found = told(service), dict[str, object]()
 
@@ -122,7 +144,9 @@ def changed(kb: Path, texts: Sequence[str], change: Callable[[Path], object], fa
             begun = time.perf_counter()
             while (now := told(service))[fact] == before[fact] and time.perf_counter() - begun < 60:
                 time.sleep(0.05)
-            found.update(now | {"seconds until it is noticed": round(time.perf_counter() - begun, 2)})
+            found.update(
+                now | {"seconds until it is noticed": round(time.perf_counter() - begun, 2)}
+            )
 
         load = asyncio.run(load_until(service.port, texts, change_and_wait, after=1.0))
         probe = json.loads(answered(service, PROBE))["results"][0]["answers"][0]

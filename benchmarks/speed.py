@@ -1,9 +1,11 @@
-"""Speed: the custom-index example of the DensePhrases repository, per CPU second, against the official code's figures.
+"""Speed: the custom-index example of the DensePhrases repository, per CPU second, against the
+official code's figures.
 
     OMP_NUM_THREADS=1 python benchmarks/speed.py custom-index/articles.json squad/dev-v1.1.json.xz
 
-The official figures were measured with the same shapes (MiniLM, one thread) on another day, on a similar machine.
-Searches are in all vectors, as there; the other figures are of the model with its filter.
+The official figures were measured with the same shapes (MiniLM, one thread) on another day, on a
+similar machine. Searches are in all vectors, as there; the other figures are of the model with its
+filter.
 """
 
 import tempfile
@@ -50,10 +52,19 @@ def tuning(kb: KnowledgeBase, texts: list[str], batch: int = 12) -> Finetuner:
         phrase = hits[0]
         output = GoldOutput(phrase.text, (phrase.page_id,), frozenset([phrase.page_id]), ())
         gold = Gold(text, 1, text, {}, (output,))
-        queries.append(PreparedQuery(tuple(kb.model.query_tokenizer.ids_of(text)), gold, labeller.find(gold)[0]))
+        queries.append(
+            PreparedQuery(
+                tuple(kb.model.query_tokenizer.ids_of(text)), gold, labeller.find(gold)[0]
+            )
+        )
     settings = FinetuningSettings(epochs=1, batch=batch, learning_rate=1e-6, keep=0)  # as there
     return Finetuner(
-        kb.searcher, labeller, queries, settings, lambda: 0.0, Distillation(kb.searcher, (), (), settings.k)
+        kb.searcher,
+        labeller,
+        queries,
+        settings,
+        lambda: 0.0,
+        Distillation(kb.searcher, (), (), settings.k),
     )
 
 
@@ -62,10 +73,16 @@ def searches(kb: KnowledgeBase, texts: list[str]) -> Iterator[float]:
     queries = kb.model.in_row_units(*kb.model.encode_queries(texts))
     for k in (10, 100):
         for together in (64, 1):
-            parts = [slice(first, first + together) for first in range(0, 512 if together > 1 else 64, together)]
+            parts = [
+                slice(first, first + together)
+                for first in range(0, 512 if together > 1 else 64, together)
+            ]
             yield rate(
                 parts[-1].stop,
-                lambda: [search(kb.searcher.search_context, queries[part], k, "phrase") for part in parts],  # noqa: B023
+                lambda: [
+                    search(kb.searcher.search_context, queries[part], k, "phrase")  # noqa: B023
+                    for part in parts  # noqa: B023
+                ],
             )
 
 
@@ -79,15 +96,27 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         kb = KnowledgeBase.build(pages, Path(folder) / "warm", model, bm25=False)
         places = iter(Path(folder) / str(number) for number in range(9))
-        encoding = rate(kb.counts.tokens, lambda: KnowledgeBase.build(pages, next(places), model, bm25=False))
-        answering = rate(128, lambda: [kb.query([text], k=10, backend="dense", rerank=0) for text in texts[:128]])
+        encoding = rate(
+            kb.counts.tokens, lambda: KnowledgeBase.build(pages, next(places), model, bm25=False)
+        )
+        answering = rate(
+            128, lambda: [kb.query([text], k=10, backend="dense", rerank=0) for text in texts[:128]]
+        )
         tuners = iter([tuning(kb, texts[:240]) for _ in range(3)])
-        steps = rate(20, lambda: next(tuners).run(next(places) / "checkpoint.pt", lambda step: None))
-        everything = KnowledgeBase.build(pages, Path(folder) / "everything", without_filter(model), bm25=False)
+        steps = rate(
+            20, lambda: next(tuners).run(next(places) / "checkpoint.pt", lambda step: None)
+        )
+        everything = KnowledgeBase.build(
+            pages, Path(folder) / "everything", without_filter(model), bm25=False
+        )
         searching = list(searches(everything, texts))
     ours = dict(zip(OFFICIAL, (encoding, *searching, answering, steps), strict=True))
     rows = {
-        name: {"kbq": round(ours[name], 2), "official": official, "ratio": round(ours[name] / official, 1)}
+        name: {
+            "kbq": round(ours[name], 2),
+            "official": official,
+            "ratio": round(ours[name] / official, 1),
+        }
         for name, official in OFFICIAL.items()
     }
     reporting.write(options.name, {"per CPU second": rows}, [options.articles, options.questions])

@@ -1,9 +1,11 @@
-"""Trust: measure how well probabilities tell right answers from wrong ones, where some queries have lost their pages.
+"""Trust: measure how well probabilities tell right answers from wrong ones, where some queries have
+lost their pages.
 
     python benchmarks/trust.py NAME=KB:GOLD.jsonl [NAME=…] [--unanswerable 0.3] [--model MODEL]
 
-A share of the pages that answer queries is not searched (`with_pages`), so their queries are answered wrongly unless
-another page says the same. If a query has no gold answer, any answer is wrong. GOLD holds KILT lines, or triples.
+A share of the pages that answer queries is not searched (`with_pages`), so their queries are
+answered wrongly unless another page says the same. If a query has no gold answer, any answer is
+wrong. GOLD holds KILT lines, or triples.
 """
 
 import zlib
@@ -67,8 +69,12 @@ def judged(kb: KnowledgeBase, golds: Sequence[Gold], share: float) -> dict[str, 
     return found
 
 
-def asked(kb: KnowledgeBase, golds: Sequence[Gold]) -> tuple[Doubles, Bools, Doubles, Bools, Doubles]:
-    """Return the best answers' probabilities, whether they are right, the same for the search, and their features."""
+def asked(
+    kb: KnowledgeBase, golds: Sequence[Gold]
+) -> tuple[Doubles, Bools, Doubles, Bools, Doubles]:
+    """Return the best answers' probabilities, whether they are right, the same for the search, and
+    their features.
+    """
     plan = kb.searcher.plan(SearchOptions(k=N_RERANKED, unit="phrase"))
     columns: list[tuple[float, bool, float, bool, list[float]]] = []
     for first in range(0, len(golds), BATCH):
@@ -82,8 +88,13 @@ def asked(kb: KnowledgeBase, golds: Sequence[Gold]) -> tuple[Doubles, Bools, Dou
             naming = plan.naming(text)
             looks = plan.calibration.applied(text, looks, naming) if plan.calibration else looks
             chance = looks[0].answer.probability or 0.0
-            right, plain = normalise_answer(looks[0].answer.text) in answers, normalise_answer(hits[0].text) in answers
-            columns.append((chance, right, hits[0].score, plain, features(text, looks, naming)[0].tolist()))
+            right, plain = (
+                normalise_answer(looks[0].answer.text) in answers,
+                normalise_answer(hits[0].text) in answers,
+            )
+            columns.append(
+                (chance, right, hits[0].score, plain, features(text, looks, naming)[0].tolist())
+            )
     return tuple(map(np.array, zip(*columns, strict=True)))
 
 
@@ -107,7 +118,10 @@ def figures_of(chances: Doubles, right: Bools) -> dict[str, object]:
 
 def signal(values: Doubles, right: Bools) -> dict[str, object]:
     """Return how well a number tells right answers from wrong ones."""
-    return {"AUROC": rounded(auroc(values, right)), "coverage at 90 %": coverage(values, right, 0.9)}
+    return {
+        "AUROC": rounded(auroc(values, right)),
+        "coverage at 90 %": coverage(values, right, 0.9),
+    }
 
 
 def coverage(values: Doubles, right: Bools, precision: float) -> list[float | None]:

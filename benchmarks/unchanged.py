@@ -4,9 +4,10 @@
     python benchmarks/unchanged.py record AFTER.json --checkout .
     python benchmarks/unchanged.py compare BEFORE.json AFTER.json
 
-A recording holds what the commands of unchanged.txt print, and the files that they make: the values of short JSON
-files, and digests of the others. It leaves out versions, times and the like (LEFT_OUT). A command that works in one
-version only, or a file that only one version makes, is named as gone or new and does not count as a difference.
+A recording holds what the commands of unchanged.txt print, and the files that they make: the values
+of short JSON files, and digests of the others. It leaves out versions, times and the like
+(LEFT_OUT). A command that works in one version only, or a file that only one version makes, is
+named as gone or new and does not count as a difference.
 """
 
 import argparse
@@ -51,7 +52,9 @@ def record(out: Path, checkout: Path, data: Path, quick: bool) -> None:
         work = Path(folder)
         write_inputs(work, checkout, data, 5 if quick else 1)
         write_tiny_network(work)
-        for line in re.sub(r"\\\n|^#.*\n", "", steps + trainings * (not quick), flags=re.MULTILINE).splitlines():
+        for line in re.sub(
+            r"\\\n|^#.*\n", "", steps + trainings * (not quick), flags=re.MULTILINE
+        ).splitlines():
             for step in filter(None, braced(" ".join(line.split()))):
                 print(step, file=sys.stderr, flush=True)
                 if step.startswith("keep "):
@@ -70,7 +73,11 @@ def braced(line: str) -> list[str]:
     found = re.search(r"\{([^}]*)\}", line)
     if not found:
         return [line]
-    return [one for way in found[1].split(",") for one in braced(line[: found.start()] + way + line[found.end() :])]
+    return [
+        one
+        for way in found[1].split(",")
+        for one in braced(line[: found.start()] + way + line[found.end() :])
+    ]
 
 
 def ran(command: str, work: Path, checkout: Path) -> Values:
@@ -82,7 +89,10 @@ def ran(command: str, work: Path, checkout: Path) -> Values:
         cwd=work, env=os.environ | own | threads, capture_output=True, encoding="utf-8",
     )  # fmt: skip
     if process.returncode:
-        print(f"    status {process.returncode}: {process.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        print(
+            f"    status {process.returncode}: {process.stderr.strip().splitlines()[-1:]}",
+            file=sys.stderr,
+        )
     lines = process.stdout.replace(str(work.resolve()), "WORK").splitlines()
     return dict(leaves({"status": process.returncode, "printed": list(map(parsed, lines))}))
 
@@ -139,13 +149,22 @@ def write_inputs(work: Path, checkout: Path, data: Path, share: int) -> None:
     sample = checkout / "kbq" / "sample"
     articles, asked = records_of(sample / "articles.jsonl"), records_of(sample / "queries.jsonl")
     slots = records_of(data / "redocred" / "redocred-dev-kilt.jsonl.xz")
-    golds = [page["wikipedia_id"] for slot in slots for out in slot["output"] for page in out.get("provenance", [])]
+    golds = [
+        page["wikipedia_id"]
+        for slot in slots
+        for out in slot["output"]
+        for page in out.get("provenance", [])
+    ]
     wanted = set(list(dict.fromkeys(golds))[: 200 // share])
     files = {
         "articles": articles,
         "first": articles[:60],
         "more": articles[60:90],
-        "wiki": [page for page in records_of(data / "wiki" / "knowledge_source.jsonl.xz") if page["_id"] in wanted],
+        "wiki": [
+            page
+            for page in records_of(data / "wiki" / "knowledge_source.jsonl.xz")
+            if page["_id"] in wanted
+        ],
         "triples": spread(slots, 300, 3),
         "dev": spread(slots, 30, 5),
         "gold-slots": spread(slots, 60, 7),
@@ -157,26 +176,40 @@ def write_inputs(work: Path, checkout: Path, data: Path, share: int) -> None:
     }
     for name, records in files.items():
         write_records(work / f"{name}.jsonl", records)
-    for name, records in {"sample": spread(asked, 30 // share), "slots": spread(slots, 30 // share)}.items():
+    for name, records in {
+        "sample": spread(asked, 30 // share),
+        "slots": spread(slots, 30 // share),
+    }.items():
         lines = [one["input"] + "\n" for one in records]
         (work / f"{name}.txt").write_text("".join(lines), "utf-8")
         (work / f"{name}-15.txt").write_text("".join(lines[: 15 // share]), "utf-8")
     names = list(dict.fromkeys(one["input"].split(" [SEP] ")[0] for one in spread(asked, 40)))[:12]
     write_rows(
-        work / "table.csv", [["subject", "place of birth", "date of birth"], *([name, "", ""] for name in names)]
+        work / "table.csv",
+        [["subject", "place of birth", "date of birth"], *([name, "", ""] for name in names)],
     )
     triples = [
-        [*one["input"].split(" [SEP] "), one["output"][0]["answer"], one["output"][0]["provenance"][0]["title"]]
+        [
+            *one["input"].split(" [SEP] "),
+            one["output"][0]["answer"],
+            one["output"][0]["provenance"][0]["title"],
+        ]
         for one in spread(asked, 200, 2)
     ]
     write_rows(work / "triples.csv", [["subject", "relation", "object", "page"], *triples])
     with lzma.open(data / "squad" / "dev-v1.1.json.xz", "rt", encoding="utf-8") as file:
-        squad = [(article["title"], each) for article in json.load(file)["data"] for each in article["paragraphs"]]
+        squad = [
+            (article["title"], each)
+            for article in json.load(file)["data"]
+            for each in article["paragraphs"]
+        ]
     for name, chosen in {"squad": spread(squad, 60), "squad-dev": spread(squad, 10, 9)}.items():
         paragraphs: dict[str, list[Any]] = collections.defaultdict(list)
         for title, each in chosen:
             paragraphs[title].append(each | {"qas": each["qas"][:3]})
-        document = {"data": [{"title": title, "paragraphs": some} for title, some in paragraphs.items()]}
+        document = {
+            "data": [{"title": title, "paragraphs": some} for title, some in paragraphs.items()]
+        }
         (work / f"{name}.json").write_text(json.dumps(document), "utf-8")
 
 
@@ -190,14 +223,21 @@ def write_tiny_network(work: Path) -> None:
     import torch  # only here: comparing needs neither
     import transformers
 
-    text = json.dumps(json.loads((work / "squad.json").read_text("utf-8")), ensure_ascii=False).lower()
+    text = json.dumps(
+        json.loads((work / "squad.json").read_text("utf-8")), ensure_ascii=False
+    ).lower()
     counts = collections.Counter(re.findall(r"[a-z]{2,}", text))
     words = sorted(counts, key=lambda word: (-counts[word], word))[:1000]
     letters = sorted({letter for letter in text if not letter.isspace()})
     pieces = dict.fromkeys([*SPECIAL, *letters, *(f"##{letter}" for letter in letters), *words])
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     transformers.BertTokenizerFast(vocab=vocabulary).save_pretrained(work / "tiny")
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    sizes = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+    }
     torch.manual_seed(0)
     config = transformers.BertConfig(vocab_size=len(vocabulary), initializer_range=0.2, **sizes)
     transformers.BertModel(config).save_pretrained(work / "tiny")
@@ -207,7 +247,9 @@ def write_tiny_network(work: Path) -> None:
 
 
 def compare(before: Path, after: Path) -> int:
-    """Print what differs between two recordings, and which commands and files are gone; return the exit status."""
+    """Print what differs between two recordings, and which commands and files are gone; return the
+    exit status.
+    """
     then, now = (json.loads(path.read_text("utf-8")) for path in (before, after))
     different, compared = [], 0
     for place in dict.fromkeys([*then, *now]):
@@ -215,13 +257,23 @@ def compare(before: Path, after: Path) -> int:
         if works(old) and works(new):
             names = dict.fromkeys([*old, *new])
             compared += len(names)
-            pairs = ((name, old.get(name, "not there"), new.get(name, "not there")) for name in names)
-            different += [f"{place}{name}: {one!r:.100} → {other!r:.100}" for name, one, other in pairs if one != other]
+            pairs = (
+                (name, old.get(name, "not there"), new.get(name, "not there")) for name in names
+            )
+            different += [
+                f"{place}{name}: {one!r:.100} → {other!r:.100}"
+                for name, one, other in pairs
+                if one != other
+            ]
         elif works(old) or works(new):
             print(f"{'gone' if works(old) else 'new'}: {place}")
     for line in different[:MOST_LINES]:
         print(line)
-    print(f"{len(different):,} of {compared:,} things differ" if different else f"same: {compared:,} things compared")
+    print(
+        f"{len(different):,} of {compared:,} things differ"
+        if different
+        else f"same: {compared:,} things compared"
+    )
     return int(bool(different))
 
 
@@ -231,7 +283,9 @@ def works(values: Values | None) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record", help="run the commands of a checkout")
     recording.add_argument("out", type=Path)

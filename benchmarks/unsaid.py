@@ -1,9 +1,12 @@
-"""Unsaid: fill tables whose cells are mostly not stated, and count right, wrong and rightly empty ones.
+"""Unsaid: fill tables whose cells are mostly not stated, and count right, wrong and rightly empty
+ones.
 
-    python benchmarks/unsaid.py NAME=KB:GOLD.jsonl [NAME=…] [--model MODEL] [--calibration FILE] [--name unsaid]
+    python benchmarks/unsaid.py NAME=KB:GOLD.jsonl [NAME=…] [--model MODEL] [--calibration FILE]
+    [--name unsaid]
 
 GOLD holds triples; a cell without an object is not stated, so any guess there is wrong
-(recipes/prepare_calibration.py, prepare_knowledgenet.py). Cells are filled as `kbq fill` does, one value each.
+(recipes/prepare_calibration.py, prepare_knowledgenet.py). Cells are filled as `kbq fill` does, one
+value each.
 """
 
 from collections.abc import Sequence
@@ -26,9 +29,15 @@ def main() -> None:
     options = arguments(__doc__, sets=[DataSet.of], model=None, calibration=None, name="unsaid")
 
     def measured(one: DataSet) -> dict[str, object]:
-        kb, gold, asked = KnowledgeBase.open(one.kb, options.model), read_value_sets(one.gold), asked_in(one.gold)
+        kb, gold, asked = (
+            KnowledgeBase.open(one.kb, options.model),
+            read_value_sets(one.gold),
+            asked_in(one.gold),
+        )
         relations = sorted(set().union(*asked.values()))
-        claims = claims_of(kb, asked, relations, min_probability=0.0, calibration=options.calibration)
+        claims = claims_of(
+            kb, asked, relations, min_probability=0.0, calibration=options.calibration
+        )
         by_relation = {relation: scores(claims, cells_of(gold, relation)) for relation in relations}
         return scores(claims, gold) | {"by relation": by_relation}
 
@@ -36,7 +45,9 @@ def main() -> None:
 
 
 def scores(claims: Sequence[Claim], gold: ValueSets) -> dict[str, object]:
-    """Return how many cells are filled, rightly and wrongly; a cell without a claim counts as empty."""
+    """Return how many cells are filled, rightly and wrongly; a cell without a claim counts as
+    empty.
+    """
     best = best_of(claims)
     slots = list(gold)
     stated = np.array([bool(gold[slot]) for slot in slots])
@@ -53,7 +64,10 @@ def scores(claims: Sequence[Claim], gold: ValueSets) -> dict[str, object]:
         "first answer right where stated": share_of(right[stated]),
         "unsaid cells filled": share_of(filled[~stated]),
         "AUROC": rounded(auroc(chances, right)),
-        **{f"coverage at {at:.0%} precision": rounded(coverage_at(chances, right, at).share) for at in PRECISIONS},
+        **{
+            f"coverage at {at:.0%} precision": rounded(coverage_at(chances, right, at).share)
+            for at in PRECISIONS
+        },
         "ECE": rounded(calibrated and calibrated.ece),
         "ECE of a perfect one": rounded(calibrated and calibrated.floor),
     }

@@ -1,4 +1,5 @@
-"""Words: measure what BM25 and learned impacts cost beside vectors: bytes, and CPU milliseconds of a single query.
+"""Words: measure what BM25 and learned impacts cost beside vectors: bytes, and CPU milliseconds of
+a single query.
 
     python benchmarks/words.py KB QUERIES.jsonl [--sample 300]
 
@@ -24,7 +25,10 @@ def milliseconds(kb: KnowledgeBase, texts: list[str], backend: Backend) -> dict[
     ask = partial(kb.query, k=10, unit="page", backend=backend, rerank=0)
     ask(texts[:20])  # warm
     taken = [1000 * cpu_seconds(partial(ask, [text])) for text in texts]
-    return {"p50, ms": round(float(np.median(taken)), 2), "p95, ms": round(float(np.quantile(taken, 0.95)), 2)}
+    return {
+        "p50, ms": round(float(np.median(taken)), 2),
+        "p95, ms": round(float(np.quantile(taken, 0.95)), 2),
+    }
 
 
 def main() -> None:
@@ -35,7 +39,11 @@ def main() -> None:
     sentences = sum(len(index.paragraphs) for index in kb.searcher.words.sparta)
     for backend, count, folders in (
         ("bm25", kb.counts.paragraphs, [bm25_folder(shard.folder) for shard in kb.searcher.shards]),
-        ("sparta", sentences, [sparta_folder(shard.folder, kb.manifest) for shard in kb.searcher.shards]),
+        (
+            "sparta",
+            sentences,
+            [sparta_folder(shard.folder, kb.manifest) for shard in kb.searcher.shards],
+        ),
     ):
         if size := sum(map(folder_bytes, folders)):
             sizes = {"texts": count, "bytes per text": round(size / count)}

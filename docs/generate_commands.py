@@ -3,7 +3,8 @@
     python docs/generate_commands.py            writes the page
     python docs/generate_commands.py --check    exit status 1 where the page is stale
 
-Walks the command tree of the Typer application in cli.py, so that it knows every command and sub-command.
+Walks the command tree of the Typer application in cli.py, so that it knows every command and
+sub-command.
 """
 
 import os
@@ -56,8 +57,12 @@ def sections() -> Iterator[str]:
 
 
 def helps(command: Any, name: str, parent: Any, level: int) -> Iterator[tuple[int, str, str]]:
-    """Level in the command tree, full name and help, group before members, in the order of the group's help."""
-    context = command.context_class(command, info_name=name.split()[-1], parent=parent, max_content_width=WIDTH)
+    """Level in the command tree, full name and help, group before members, in the order of the
+    group's help.
+    """
+    context = command.context_class(
+        command, info_name=name.split()[-1], parent=parent, max_content_width=WIDTH
+    )
     context.terminal_width = WIDTH
     context.color = False
     yield level, name, plain_help(command, context)
@@ -73,7 +78,9 @@ def plain_help(command: Any, context: Any) -> str:
     import io
 
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):  # with rich markup Typer prints instead of returning a text
+    with contextlib.redirect_stdout(
+        printed
+    ):  # with rich markup Typer prints instead of returning a text
         text = command.get_help(context)
     lines = (printed.getvalue() or text).splitlines()
     return "\n".join(line.rstrip() for line in lines).strip("\n")

@@ -1,4 +1,5 @@
-"""The tree of the code, from the first line of every module's docstring, written into docs/explanation/tree.md.
+"""The tree of the code, from the first line of every module's docstring, written into
+docs/explanation/tree.md.
 
 python docs/generate_tree.py            writes the tree
 python docs/generate_tree.py --check    exit status 1 where the page is stale

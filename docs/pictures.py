@@ -1,4 +1,5 @@
-"""The pictures of the documentation, of the sample: a folder that becomes a table, pages of `kbq serve`, a notebook.
+"""The pictures of the documentation, of the sample: a folder that becomes a table, pages of
+`kbq serve`, a notebook.
 
     python docs/pictures.py [FOLDER]        writes docs/images/*.png, or into FOLDER
 
@@ -20,7 +21,14 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 KBQ = [sys.executable, "-m", "kbq"]
-PEOPLE = ("Marie Curie", "Isaac Newton", "Ada Lovelace", "Charles Darwin", "Emmy Noether", "Niels Bohr")
+PEOPLE = (
+    "Marie Curie",
+    "Isaac Newton",
+    "Ada Lovelace",
+    "Charles Darwin",
+    "Emmy Noether",
+    "Niels Bohr",
+)
 RELATIONS = ("place of birth", "date of birth", "educated at", "spouse")
 GIVEN = {"Emmy Noether": {"date of birth": "23 March 1882"}}  # what a table has before
 EMPTY_CELL = "·"
@@ -51,8 +59,10 @@ mark { background: #ffe9a6; border-radius: 3px; padding: 0 2px }
 .card small { margin-top: 6px }
 """
 NOTEBOOK = (
-    "import kbq\n\nkb = kbq.KnowledgeBase.sample()\nkb.query('Marie Curie [SEP] place of birth', k=3)",
-    f"people = {list(PEOPLE[:4])}\nkb.fill([{{'subject': name}} for name in people], {list(RELATIONS[:3])})",
+    "import kbq\n\nkb = kbq.KnowledgeBase.sample()\nkb.query('Marie Curie [SEP] place of birth', "
+    "k=3)",
+    f"people = {list(PEOPLE[:4])}\nkb.fill([{{'subject': name}} for name in people], "
+    f"{list(RELATIONS[:3])})",
     "kb.predict(queries, 'slot_filling', 'predictions.jsonl')\n"
     "kbq.evaluate('predictions.jsonl', queries, 'slot_filling', ci=True, ks=[1, 5])",
 )
@@ -68,7 +78,11 @@ def main() -> None:
 
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images"
     out.mkdir(parents=True, exist_ok=True)
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromium = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     with TemporaryDirectory() as work, sync_playwright() as playwright, served(work) as address:
         browser = playwright.chromium.launch(executable_path=chromium)
         picture_of_the_folder(browser, Path(work), out)
@@ -87,16 +101,22 @@ def main() -> None:
         tab.mouse.move(0, 0)
         tab.evaluate("scrollTo(0, 0)")
         tab.screenshot(path=out / "serve-table.png")
-        review, table, filled = (Path(work, name) for name in ("people.html", "people.csv", "filled.csv"))
+        review, table, filled = (
+            Path(work, name) for name in ("people.html", "people.csv", "filled.csv")
+        )
         table.write_text("subject\n" + "\n".join(PEOPLE) + "\n", "utf-8")
-        subprocess.run([*KBQ, "fill", table, "--relations", *RELATIONS, "--out", filled], check=True)
+        subprocess.run(
+            [*KBQ, "fill", table, "--relations", *RELATIONS, "--out", filled], check=True
+        )
         claims = filled.with_suffix(".claims.jsonl")
         subprocess.run([*KBQ, "export", claims, "--to", "review", "--out", review], check=True)
         tab.goto(review.as_uri())
         tab.locator("#cells .cell").first.click()
         tab.mouse.move(0, 0)
         tab.screenshot(path=out / "review.png")
-        tab = browser.new_page()  # without the rules of the page for review, which permits its own styles alone
+        tab = (
+            browser.new_page()
+        )  # without the rules of the page for review, which permits its own styles alone
         tab.set_viewport_size({"width": 1048, "height": 400})
         tab.set_content(notebook(work))
         tab.screenshot(path=out / "notebook.png", full_page=True)
@@ -107,13 +127,19 @@ def picture_of_the_folder(browser: Any, work: Path, out: Path) -> None:
     """A folder, a table before and after, and the sentence of a cell, as the commands make them."""
     folder, table, filled = letters(work), work / "before.csv", work / "after.csv"
     people, relations = PEOPLE[:1:-1], ("place of birth", "date of birth", "date of death")
-    rows = [[name, *(GIVEN.get(name, {}).get(relation, "") for relation in relations)] for name in people]
+    rows = [
+        [name, *(GIVEN.get(name, {}).get(relation, "") for relation in relations)]
+        for name in people
+    ]
     with table.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["subject", *relations], *rows])
     subprocess.run([*KBQ, "build", folder, work / "kb"], check=True)
     command = [*KBQ, "fill", table, "--kb", work / "kb", "--relations", *relations, "--out", filled]
     subprocess.run(command, check=True)
-    claims = [json.loads(line) for line in filled.with_suffix(".claims.jsonl").read_text("utf-8").splitlines()]
+    claims = [
+        json.loads(line)
+        for line in filled.with_suffix(".claims.jsonl").read_text("utf-8").splitlines()
+    ]
     accepted = {(one["subject"], one["relation"]): one for one in claims if one["accepted"]}
     tab = browser.new_page(viewport={"width": 1240, "height": 300}, device_scale_factor=2)
     tab.set_content(folder_page(folder, rows, relations, accepted))
@@ -132,7 +158,9 @@ def letters(work: Path) -> Path:
     return folder
 
 
-def folder_page(folder: Path, rows: list[list[str]], relations: tuple[str, ...], accepted: dict[Any, Any]) -> str:
+def folder_page(
+    folder: Path, rows: list[list[str]], relations: tuple[str, ...], accepted: dict[Any, Any]
+) -> str:
     """The picture as HTML; the first cell that was filled is the chosen one."""
     chosen = next(iter(accepted.values()))
     files = "".join(f"<li>{escape(path.name)}</li>" for path in sorted(folder.iterdir()))
@@ -159,12 +187,16 @@ def folder_page(folder: Path, rows: list[list[str]], relations: tuple[str, ...],
     start, end = (chosen[name] - chosen["sentence_start"] for name in ("start", "end"))
     sentence = chosen["sentence"]
     said = f"{escape(sentence[:start])}<mark>{escape(sentence[start:end])}</mark>{escape(sentence[end:])}"
-    source = f"{chosen['subject']} — {chosen['relation']}, {100 * chosen['probability']:.0f} %: {chosen['page_id']}"
+    source = (
+        f"{chosen['subject']} — {chosen['relation']}, {100 * chosen['probability']:.0f} %: "
+        f"{chosen['page_id']}"
+    )
     card = f'<div class="card"><b>{escape(chosen["value"])}</b><p>{said}</p><small>{escape(source)}</small></div>'
     return (
-        f"<!doctype html><meta charset=utf-8><style>{FOLDER_STYLE}</style><div class=row>"
-        f"<div><h2>your folder</h2><ul>{files}</ul></div><div><h2>your table</h2>{table(False)}</div>"
-        f"<div><h2>filled, with evidence</h2>{table(True)}{card}</div></div>"
+        f"<!doctype html><meta charset=utf-8><style>{FOLDER_STYLE}</style><div "
+        f"class=row><div><h2>your folder</h2><ul>{files}</ul></div><div><h2>your "
+        f"table</h2>{table(False)}</div><div><h2>filled, with "
+        f"evidence</h2>{table(True)}{card}</div></div>"
     )
 
 
@@ -183,7 +215,9 @@ def picture_of_the_preview(tab: Any, work: Path, address: str, out: Path) -> Non
 def served(work: str) -> Iterator[str]:
     """The address of a service of the sample, which takes documents, too."""
     command = [*KBQ, "serve", "--port", "0", "--edit", "--folder", f"{work}/kbs"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as service:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as service:
         assert service.stdout is not None
         line = next(line for line in service.stdout if "http://" in line)
         try:
@@ -199,12 +233,16 @@ def notebook(folder: str) -> str:
 
     os.environ["PYTHONPATH"] = str(ROOT)
     cells: list[Any] = [nbformat.v4.new_code_cell(cell) for cell in NOTEBOOK]
-    queries = nbformat.v4.new_code_cell(f"queries = {str(ROOT / 'kbq' / 'sample' / 'queries.jsonl')!r}")
+    queries = nbformat.v4.new_code_cell(
+        f"queries = {str(ROOT / 'kbq' / 'sample' / 'queries.jsonl')!r}"
+    )
     book = nbformat.v4.new_notebook(cells=[queries, *cells])
     nbclient.NotebookClient(
         book, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}
     ).execute()
-    shown = [f"<pre>{escape(cell.source)}</pre>{cell.outputs[-1].data['text/html']}" for cell in cells]
+    shown = [
+        f"<pre>{escape(cell.source)}</pre>{cell.outputs[-1].data['text/html']}" for cell in cells
+    ]
     return f"<!doctype html><meta charset=utf-8><style>{STYLE}</style>{''.join(shown)}"
 
 

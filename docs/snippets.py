@@ -9,7 +9,8 @@
 | console | commands behind `$ `, each followed by what it prints |
 | anything below `<!-- not run: reason -->` | not at all |
 
-What is printed may differ in blanks at the ends of lines, and in decimal numbers by two percent and in whole
+What is printed may differ in blanks at the ends of lines, and in decimal numbers by two percent and
+in whole
 percents by three, as they depend on the
 CPU. A line `...` stands for any lines. Standard error is not compared.
 """
@@ -46,7 +47,9 @@ class SnippetError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """One block: its kind, its text, what it prints (None: not said), and its first line in the page."""
+    """One block: its kind, its text, what it prints (None: not said), and its first line in the
+    page.
+    """
 
     kind: str
     code: str
@@ -58,7 +61,12 @@ def snippets(text: str) -> Iterator[Snippet]:
     """The blocks of a page that are to be run, in order."""
     for match in BLOCK.finditer(text):
         if not match["skipped"]:
-            yield Snippet(match["kind"], match["code"], match["printed"], text.count("\n", 0, match.start("code")) + 1)
+            yield Snippet(
+                match["kind"],
+                match["code"],
+                match["printed"],
+                text.count("\n", 0, match.start("code")) + 1,
+            )
 
 
 def run_page(page: Path, folder: Path) -> int:
@@ -84,7 +92,11 @@ def run(snippet: Snippet, folder: Path, session: dict[str, Any]) -> None:
         for command, expected in commands(snippet.code):
             compare(expected, shell(command, folder))
         return
-    printed = shell(snippet.code, folder) if snippet.kind == "bash" else python(snippet.code, folder, session)
+    printed = (
+        shell(snippet.code, folder)
+        if snippet.kind == "bash"
+        else python(snippet.code, folder, session)
+    )
     if snippet.printed is not None:
         compare(snippet.printed, printed)
 
@@ -126,7 +138,9 @@ def python(code: str, folder: Path, session: dict[str, Any]) -> str:
 
 def compare(expected: str, printed: str) -> None:
     """Raise SnippetError where the two differ by more than the page may."""
-    wanted, found = ([line.rstrip() for line in text.strip().splitlines()] for text in (expected, printed))
+    wanted, found = (
+        [line.rstrip() for line in text.strip().splitlines()] for text in (expected, printed)
+    )
     if not fits(wanted, found):
         raise SnippetError(f"the page says\n{expected}\nprinted was\n{printed}")
 

@@ -26,8 +26,11 @@ OF_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE, er
 
 
 def main() -> None:
-    """Run the command line; every error of kbq is one message and exit status 1, or 2 for wrong usage."""
-    # Waiting threads that spin make a busy machine several times slower; this must be said before torch is loaded.
+    """Run the command line; every error of kbq is one message and exit status 1, or 2 for wrong
+    usage.
+    """
+    # Waiting threads that spin make a busy machine several times slower; this must be said before
+    # torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy multiplies only small matrices here
     _open_standard_files()
@@ -50,7 +53,8 @@ def _cli() -> Any:
 
 
 def _open_standard_files() -> None:
-    """Open the first three descriptors if they are closed, or a file of kbq would get one, and whatever is printed.
+    """Open the first three descriptors if they are closed, or a file of kbq would get one, and
+    whatever is printed.
 
     Writing to a standard output that was closed fails, as it does on a full disk.
     """
@@ -81,18 +85,29 @@ def _status_of(app: Callable[..., int | None]) -> int:
 
             advice = ADVICE.get(error.errno or 0, "repair it and try again")
             print_error(
-                KbqError(f"{error.filename or 'the system'} cannot be used ({error.strerror or error}): {advice}")
+                KbqError(
+                    f"{error.filename or 'the system'} cannot be used "
+                    f"({error.strerror or error}): {advice}"
+                )
             )
         return 1
     except (MemoryError, RuntimeError, ImportError) as error:
         if is_out_of_memory(error):
             lacking = first_line(error)
-        elif type(error).__name__ == "AcceleratorError" or first_line(error).startswith("CUDA error"):
-            print_error(KbqError(f"the GPU cannot go on ({first_line(error)}): try again, or use --device cpu"))
+        elif type(error).__name__ == "AcceleratorError" or first_line(error).startswith(
+            "CUDA error"
+        ):
+            print_error(
+                KbqError(
+                    f"the GPU cannot go on ({first_line(error)}): try again, or use --device cpu"
+                )
+            )
         else:
             raise
         status = 1
-    if lacking:  # said when the frames of the error hold no memory any more, and without colours, which take some
+    # Said when the frames of the error hold no memory any more, and without colours, which take
+    # some.
+    if lacking:
         advice = "end other programs, or try --device cpu or fewer --workers"
         sys.stderr.write(f"error: too little memory ({lacking}): {advice}\n")
     if status == 130:  # what Typer makes of Ctrl-C
@@ -117,7 +132,10 @@ def _give_up_output(error: OSError) -> None:
         print_error(KbqError("standard output is closed, so the output is lost: send it to a file"))
     elif error.errno != errno.EPIPE:
         print_error(
-            KbqError(f"standard output cannot be written ({error.strerror}): free disk space, or send it elsewhere")
+            KbqError(
+                f"standard output cannot be written ({error.strerror}): free disk space, or send "
+                "it elsewhere"
+            )
         )
     with suppress(OSError):  # it is not a file
         # Python writes the rest at the end.

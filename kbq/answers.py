@@ -1,7 +1,8 @@
 """Answers: the records of a search, from its options to the answers that it returns.
 
-Text is Unicode NFC everywhere. Character positions are half-open, [start, end), and count the characters of one
-paragraph. `score`: higher is better; only the scores of one query in one search can be compared.
+Text is Unicode NFC everywhere. Character positions are half-open, [start, end), and count the
+characters of one paragraph. `score`: higher is better; only the scores of one query in one search
+can be compared.
 """
 
 import unicodedata
@@ -17,7 +18,9 @@ from kbq.text import html
 from kbq.text.encodings import check_encoding
 from kbq.text.normal_forms import tidy
 
-CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "msmarco", "text", "table"]
+CorpusFormat: TypeAlias = Literal[
+    "auto", "kilt", "jsonl", "squad", "dpr", "msmarco", "text", "table"
+]
 TitleFrom: TypeAlias = Literal["auto", "heading", "metadata", "name"]
 BuiltKind = Literal["exact", "disk", "compact", "tiny"]
 IndexKind = Literal[BuiltKind, "official"]  # the last is imported
@@ -29,12 +32,18 @@ Backend = Literal["auto", "dense", "bm25", "sparta", "hybrid"]
 WordBackend = Literal["bm25", "sparta"]
 WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
 WeightType = Literal["float32", "int8"]
-K, DEPTH, RETRIEVAL_WEIGHT, N_RERANKED = 5, 20, 0.1, 10  # defaults of a search
+# Defaults of a search.
+K = 5
+DEPTH = 20
+RETRIEVAL_WEIGHT = 0.1
+N_RERANKED = 10
 MOST_WEIGHT = 1e6  # a larger weight of words would lose the scores of vectors in rounding
 TOP_PAGES = 20  # length of a prediction's provenance
 TOP = 3  # alternatives that `kbq fill` keeps
-CONTEXT = 500  # characters of evidence in JSON on either side of an answer: most paragraphs are whole
-MOST_MARKS = 32  # extra characters allowed so that a letter keeps its combining marks: Unicode's limit is 30
+# Characters of evidence in JSON on either side of an answer: most paragraphs are whole.
+CONTEXT = 500
+# Extra characters allowed so that a letter keeps its combining marks: Unicode's limit is 30.
+MOST_MARKS = 32
 JOINER = "\u200d"  # joins the parts of an emoji
 
 
@@ -52,11 +61,18 @@ class DocumentOptions:
     """How documents are read. Raises CorpusError for invalid values."""
 
     title_from: Annotated[
-        TitleFrom, Option("For documents: where titles come from; auto: metadata, heading, then name.")
+        TitleFrom,
+        Option("For documents: where titles come from; auto: metadata, heading, then name."),
     ] = "auto"
-    encoding: Annotated[str | None, Option("For documents: encoding of text, such as windows-1252.")] = None
-    strict: Annotated[bool, Option("Stop at a document that cannot be read, instead of leaving it out.")] = False
-    seconds_per_document: Annotated[float, Option("For documents: longest time to read one, in seconds.", 0.1)] = 30.0
+    encoding: Annotated[
+        str | None, Option("For documents: encoding of text, such as windows-1252.")
+    ] = None
+    strict: Annotated[
+        bool, Option("Stop at a document that cannot be read, instead of leaving it out.")
+    ] = False
+    seconds_per_document: Annotated[
+        float, Option("For documents: longest time to read one, in seconds.", 0.1)
+    ] = 30.0
 
     def __post_init__(self) -> None:
         check(self, CorpusError)
@@ -71,42 +87,68 @@ class SearchOptions:
     k: Annotated[int, Option("How many answers.", least=1, flag="-k")] = K
     unit: Annotated[
         Unit | None,
-        Option("What one answer is: by default a phrase; with bm25 or sparta and no --reader, a paragraph."),
+        Option(
+            "What one answer is: by default a phrase; with bm25 or sparta and no --reader, a "
+            "paragraph."
+        ),
     ] = None
     backend: Annotated[
         Backend,
         Option(
-            "dense: vectors of phrases; bm25: words of paragraphs; sparta: word weights that a SPARTA model learned; "
-            "hybrid: vectors and words; auto: hybrid where words are indexed, else dense."
+            "dense: vectors of phrases; bm25: words of paragraphs; sparta: word weights that a "
+            "SPARTA model learned; hybrid: vectors and words; auto: hybrid where words are "
+            "indexed, else dense."
         ),
     ] = "auto"
     bm25_weight: Annotated[
         float | None,
-        Option("With hybrid: what each point of BM25 adds to a score.", 0, MOST_WEIGHT, "8; default model: 4"),
+        Option(
+            "With hybrid: what each point of BM25 adds to a score.",
+            0,
+            MOST_WEIGHT,
+            "8; default model: 4",
+        ),
     ] = None
     sparta_weight: Annotated[
         float | None,
-        Option("With hybrid: what each point of SPARTA adds to a score.", 0, MOST_WEIGHT, "4; default model: 2"),
+        Option(
+            "With hybrid: what each point of SPARTA adds to a score.",
+            0,
+            MOST_WEIGHT,
+            "4; default model: 2",
+        ),
     ] = None
     reader: Annotated[
         str | None,
         Option(
-            "A reader of the paragraphs found: `default`, or a checkpoint that answers questions, or writes answers."
+            "A reader of the paragraphs found: `default`, or a checkpoint that answers questions, "
+            "or writes answers."
         ),
     ] = None
-    depth: Annotated[int, Option("With --reader: how many paragraphs it reads for each query.", least=1)] = DEPTH
+    depth: Annotated[
+        int, Option("With --reader: how many paragraphs it reads for each query.", least=1)
+    ] = DEPTH
     retrieval_weight: Annotated[
-        float, Option("With --reader: what each point of the search adds to its score.", 0, MOST_WEIGHT)
+        float,
+        Option("With --reader: what each point of the search adds to its score.", 0, MOST_WEIGHT),
     ] = RETRIEVAL_WEIGHT
     rerank: Annotated[
         int | None,
         Option(
-            "How many phrases of each query the model's reader judges again; 0: none.", 0, None, "10 if the model can"
+            "How many phrases of each query the model's reader judges again; 0: none.",
+            0,
+            None,
+            "10 if the model can",
         ),
     ] = None
-    min_probability: Annotated[float, Option("Leave out answers that are less likely than this.", 0, 1)] = 0.0
+    min_probability: Annotated[
+        float, Option("Leave out answers that are less likely than this.", 0, 1)
+    ] = 0.0
     calibration: Annotated[
-        str | None, Option("File from `kbq calibrate`, instead of the model's own calibration.", metavar="FILE")
+        str | None,
+        Option(
+            "File from `kbq calibrate`, instead of the model's own calibration.", metavar="FILE"
+        ),
     ] = None
     purpose: Purpose = "query"  # decides which of the model's own calibrations gives probabilities
 
@@ -114,16 +156,22 @@ class SearchOptions:
         check(self, QueryError)
         finder = {"bm25": "BM25", "sparta": "SPARTA"}.get(self.backend)
         if self.reader is not None and self.unit in ("sentence", "paragraph"):
-            raise QueryError(f"a reader finds no {self.unit}: ask for phrases or pages", is_usage=True)
+            raise QueryError(
+                f"a reader finds no {self.unit}: ask for phrases or pages", is_usage=True
+            )
         if self.reader is None and finder and self.unit in ("phrase", "sentence"):
             raise QueryError(
-                f"{finder} finds no {self.unit}: ask for paragraphs or pages, or use the backend hybrid", is_usage=True
+                f"{finder} finds no {self.unit}: ask for paragraphs or pages, or use the backend "
+                "hybrid",
+                is_usage=True,
             )
 
     @property
     def chosen_unit(self) -> Unit:
         """The unit that is asked for or, by default, the smallest that can be found."""
-        return self.unit or ("paragraph" if self.reader is None and self.backend in WORDS_ALONE else "phrase")
+        return self.unit or (
+            "paragraph" if self.reader is None and self.backend in WORDS_ALONE else "phrase"
+        )
 
 
 class RankKwargs(TypedDict, total=False):
@@ -164,7 +212,8 @@ class PredictKwargs(SearchKwargs, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A phrase found for a query, with its evidence: `text` is `context[start:end]`, tidied (see `letters`).
+    """A phrase found for a query, with its evidence: `text` is `context[start:end]`, tidied (see
+    `letters`).
 
     A search by words alone finds no phrase: the whole paragraph is the answer.
     """
@@ -192,20 +241,25 @@ class Answer:
         return self.page_id, self.paragraph, self.start, self.end
 
     def window(self, context: int) -> tuple[int, int]:
-        """Return the characters [start, end) of the paragraph around the answer: up to `context` on either side.
+        """Return the characters [start, end) of the paragraph around the answer: up to `context` on
+        either side.
 
         Near the beginning or the end of the paragraph, the other side gets more.
         """
-        before, after = context - self.start, context - (len(self.context) - self.end)  # missing, where positive
+        # missing, where positive.
+        before = context - self.start
+        after = context - (len(self.context) - self.end)
         first = max(0, self.start - context - max(0, after))
         last = min(len(self.context), self.end + context + max(0, before))
         return _outside_letter(self.context, first, -1), _outside_letter(self.context, last, 1)
 
     def to_dict(self, context: int = CONTEXT) -> dict[str, object]:
-        """Return the answer as `kbq query --json` prints it: flat, with part of its paragraph, and `metadata` if any.
+        """Return the answer as `kbq query --json` prints it: flat, with part of its paragraph, and
+        `metadata` if any.
 
-        `text` is `context[start - context_start : end - context_start]`, with one blank for any white space. Raises
-        QueryError if `context`, the number of characters on either side of the answer, is negative.
+        `text` is `context[start - context_start : end - context_start]`, with one blank for any
+        white space. Raises QueryError if `context`, the number of characters on either side of the
+        answer, is negative.
         """
         if type(context) is not int or context < 0:
             raise QueryError(f"context is {context!r}, must be 0 or more")
@@ -237,7 +291,10 @@ class Answer:
         return Answers([self])._repr_html_()
 
     def __str__(self) -> str:
-        return f"{self.text}  {self.score:.2f}  {self.title} (page {self.page_id}, paragraph {self.paragraph})"
+        return (
+            f"{self.text}  {self.score:.2f}  {self.title} (page {self.page_id}, paragraph "
+            f"{self.paragraph})"
+        )
 
 
 HEADER = "answer", "probability", "evidence", "page"  # columns of a notebook's answers
@@ -265,7 +322,9 @@ class Facts(dict[str, object]):
     """Facts by name; a notebook shows them as a table."""
 
     def _repr_html_(self) -> str:
-        return html.table((), ((_left(name.replace("_", " ")), _left(value)) for name, value in self.items()))
+        return html.table(
+            (), ((_left(name.replace("_", " ")), _left(value)) for name, value in self.items())
+        )
 
 
 def _left(value: object) -> str:
@@ -275,7 +334,9 @@ def _left(value: object) -> str:
 def _cells(answer: Answer) -> list[str]:
     """Return an answer, its probability, evidence and page as cells of a table in a notebook."""
     chance = answer.probability
-    worth = html.text(f"{answer.score:.2f}") if chance is None else html.bar(chance, percentage(chance))
+    worth = (
+        html.text(f"{answer.score:.2f}") if chance is None else html.bar(chance, percentage(chance))
+    )
     first, last = answer.window(160)
     before = "… " * (first > 0) + answer.context[first : answer.start]
     after = answer.context[answer.end : last] + " …" * (last < len(answer.context))
@@ -308,7 +369,9 @@ _fields_of = attrgetter(*(one.name for one in fields(Answer)))
 
 
 def is_likely(answer: Answer, min_probability: float) -> bool:
-    """Return whether an answer is at least this likely to be right; an unknown probability counts as 0."""
+    """Return whether an answer is at least this likely to be right; an unknown probability counts
+    as 0.
+    """
     return min_probability <= (answer.probability or 0.0)
 
 
@@ -333,7 +396,9 @@ class Result:
         return self.answers[0] if self.answers and not self.likely else None
 
     def facts(self, context: int = CONTEXT) -> dict[str, object]:
-        """Return the result as `to_dict` does, without its answers, of which there may be very many."""
+        """Return the result as `to_dict` does, without its answers, of which there may be very
+        many.
+        """
         guess = self.best_guess
         facts: dict[str, object] = {
             "query": self.query,
@@ -344,12 +409,16 @@ class Result:
 
     def to_dict(self, context: int = CONTEXT) -> dict[str, Any]:
         """Return the result as `kbq query --json` and the service give it; see `Answer.to_dict`."""
-        return self.facts(context) | {"answers": [answer.to_dict(context) for answer in self.likely]}
+        return self.facts(context) | {
+            "answers": [answer.to_dict(context) for answer in self.likely]
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class SearchFacts:
-    """All that decides the answers of a search besides its queries: runs that share it can resume one another."""
+    """All that decides the answers of a search besides its queries: runs that share it can resume
+    one another.
+    """
 
     contents: str  # digest of the knowledge base, without its indexes of vectors
     pages: str  # digest of the ids of the pages that answers come from; empty: all
@@ -358,7 +427,8 @@ class SearchFacts:
     backend: Backend
     weights: tuple[float, float]  # worth of a point of BM25, and of SPARTA
     reader: str | None  # fingerprint of the reader, if one is asked for
-    reranker: Mapping[str, object] | None  # the reader that judges phrases again, and the digest of the calibration
+    # The reader that judges phrases again, and the digest of the calibration.
+    reranker: Mapping[str, object] | None
 
 
 class ReadsQueries(Protocol):
@@ -380,10 +450,14 @@ class Askable(Protocol):
     def batch_size(self) -> int:
         """How many queries to ask at a time."""
 
-    def check(self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()) -> None:
+    def check(
+        self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()
+    ) -> None:
         """Raise QueryError if options do not fit or texts cannot be asked."""
 
-    def results(self, texts: Sequence[str], options: SearchOptions, spell: bool = False) -> Iterator[Result]:
+    def results(
+        self, texts: Sequence[str], options: SearchOptions, spell: bool = False
+    ) -> Iterator[Result]:
         """Yield the result of each text that `check` has let pass."""
 
     def query_tokenizers(self, options: SearchOptions) -> Sequence[ReadsQueries]:

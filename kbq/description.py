@@ -10,7 +10,15 @@ from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_mani
 from kbq.errors import KbqError, ModelError, first_line
 from kbq.index.factory import choose_place
 from kbq.model.devices import choose_device
-from kbq.model.model_folder import CONFIG, FACTS, SPARTA, ModelConfig, local_folder, read_config, refuse_damage
+from kbq.model.model_folder import (
+    CONFIG,
+    FACTS,
+    SPARTA,
+    ModelConfig,
+    local_folder,
+    read_config,
+    refuse_damage,
+)
 from kbq.reading.probability import CALIBRATION
 from kbq.reading.reader import has_reader, judge_digest
 from kbq.storage.folders import folder_bytes
@@ -25,7 +33,9 @@ KINDS = {  # kinds of networks, by the suffix of their classes
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """The cost of an index beyond the dump, and the share of exact search's ten best phrases that it finds."""
+    """The cost of an index beyond the dump, and the share of exact search's ten best phrases that
+    it finds.
+    """
 
     kind: str
     bytes_per_vector: float
@@ -37,7 +47,8 @@ class IndexFacts:
 
 
 def describe(folder: Path) -> dict[str, object]:
-    """Describe a knowledge base, a model or another network by named facts; `default` is the bundled model.
+    """Describe a knowledge base, a model or another network by named facts; `default` is the
+    bundled model.
 
     Raises KbqError if the folder is none of them, or damaged.
     """
@@ -63,7 +74,9 @@ def _model(folder: Path) -> dict[str, object]:
         try:
             facts = _tuning(config)
         except (KeyError, TypeError, AttributeError):
-            raise ModelError(f"{folder / CONFIG} does not say how it was tuned: tune it again") from None
+            raise ModelError(
+                f"{folder / CONFIG} does not say how it was tuned: tune it again"
+            ) from None
         return {"kind": "query encoder", "bytes": folder_bytes(folder), **facts}
     fields = dataclasses.asdict(config)
     return {
@@ -105,7 +118,9 @@ def _knowledge_base(folder: Path) -> dict[str, object]:
 
 
 def describe_indexes(folder: Path) -> list[IndexFacts]:
-    """Describe the indexes of a knowledge base, the one that answers first; exact search is always among them."""
+    """Describe the indexes of a knowledge base, the one that answers first; exact search is always
+    among them.
+    """
     manifest = read_manifest(folder)
     return [index_facts(folder, manifest, entry) for entry in manifest.available]
 
@@ -114,13 +129,21 @@ def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFac
     size = sum(folder_bytes(shard / entry.part) for shard in manifest.shard_folders(folder))
     per_vector = round(size / max(1, manifest.counts.rows), 1)
     return IndexFacts(
-        entry.kind, per_vector, entry.probes, round(entry.recall, 4), entry.target, entry.queries, entry.filter
+        entry.kind,
+        per_vector,
+        entry.probes,
+        round(entry.recall, 4),
+        entry.target,
+        entry.queries,
+        entry.filter,
     )
 
 
 def _tuning(config: ModelConfig) -> dict[str, object]:
     facts = cast(dict[str, Any], config.training["finetuning"])
-    prints = {name: getattr(config, name) for name in ("base", "phrase_fingerprint", "query_fingerprint")}
+    prints = {
+        name: getattr(config, name) for name in ("base", "phrase_fingerprint", "query_fingerprint")
+    }
     if "imported" in facts:  # it was tuned elsewhere
         return prints | facts
     outcome = facts["outcome"]
@@ -148,18 +171,28 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
 
 
 def _network(folder: Path) -> dict[str, object]:
-    """Describe a folder with weights alone: a reader, a question generator, or any other checkpoint."""
+    """Describe a folder with weights alone: a reader, a question generator, or any other
+    checkpoint.
+    """
     try:
         paths = folder / "config.json", folder / FACTS
         config, training_facts = (read_object(path) if path.exists() else {} for path in paths)
     except (OSError, ValueError) as error:
         raise KbqError(f"{folder} is damaged: {first_line(error)}") from None
     architectures = config.get("architectures")
-    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else "unknown"
+    architecture = (
+        str(architectures[0]) if isinstance(architectures, list) and architectures else "unknown"
+    )
     kind = next((kind for end, kind in KINDS.items() if architecture.endswith(end)), "network")
-    return {"kind": kind, "architecture": architecture, "bytes": folder_bytes(folder)} | training_facts
+    return {
+        "kind": kind,
+        "architecture": architecture,
+        "bytes": folder_bytes(folder),
+    } | training_facts
 
 
 def _finite(number: float) -> float | None:
-    """Return a threshold, or None if it is infinite, which JSON cannot say: that filter keeps everything."""
+    """Return a threshold, or None if it is infinite, which JSON cannot say: that filter keeps
+    everything.
+    """
     return number if math.isfinite(number) else None

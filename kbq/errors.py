@@ -8,17 +8,20 @@ from contextvars import ContextVar
 MOST_PROBLEMS = 100  # listed by a command at most
 MOST_QUOTED = 300  # characters of another library's message, which may quote a file
 _NO_MEMORY = re.compile(  # words of torch, oneDNN, C++ and the loader of libraries
-    "(cannot|can't|could not|failed to|unable to) (allocate|create a memory|map segment)|(out of|not enough) memory"
-    "|bad_alloc|ALLOC_FAILED|can't start new thread",
+    "(cannot|can't|could not|failed to|unable to) (allocate|create a memory|map segment)|(out "
+    "of|not enough) memory|bad_alloc|ALLOC_FAILED|can't start new thread",
     re.IGNORECASE,
 )
 _FOR_COMMANDS = ContextVar("_FOR_COMMANDS", default=False)
-_COMMAND, _OPTION = re.compile(r"(`[^`]*`)"), re.compile(r"(?<![^\s(])--([a-z][a-z-]*[a-z])(=?)")
+_COMMAND = re.compile(r"(`[^`]*`)")
+_OPTION = re.compile(r"(?<![^\s(])--([a-z][a-z-]*[a-z])(=?)")
 
 
 @contextmanager
 def for_commands(is_typed: bool = True) -> Iterator[None]:
-    """Within this context, let messages name options as commands do; elsewhere they name them as Python and JSON do."""
+    """Within this context, let messages name options as commands do; elsewhere they name them as
+    Python and JSON do.
+    """
     token = _FOR_COMMANDS.set(is_typed)
     try:
         yield
@@ -27,7 +30,8 @@ def for_commands(is_typed: bool = True) -> Iterator[None]:
 
 
 def spoken(message: str) -> str:
-    """Return a message with its options as its reader writes them, and with commands between backticks as they are.
+    """Return a message with its options as its reader writes them, and with commands between
+    backticks as they are.
 
     >>> spoken("leave --min-probability out, or use --device=cpu; `kbq verify KB --repair`")
     'leave min_probability=… out, or use device=cpu; `kbq verify KB --repair`'
@@ -37,20 +41,25 @@ def spoken(message: str) -> str:
     if _FOR_COMMANDS.get():
         return message
     parts = _COMMAND.split(message)
-    parts[::2] = [_OPTION.sub(lambda name: name[1].replace("-", "_") + (name[2] or "=…"), part) for part in parts[::2]]
+    parts[::2] = [
+        _OPTION.sub(lambda name: name[1].replace("-", "_") + (name[2] or "=…"), part)
+        for part in parts[::2]
+    ]
     return "".join(parts)
 
 
 class KbqError(Exception):
-    """An input, a folder or a request that kbq refuses; `kbq` prints the message and exits with status 1.
+    """An input, a folder or a request that kbq refuses; `kbq` prints the message and exits with
+    status 1.
 
-    `problems` lists all problems ("file:line: problem") if several were found at once. `is_usage` says that the request
-    is invalid, not the input; then the exit status is 2.
+    `problems` lists all problems ("file:line: problem") if several were found at once. `is_usage`
+    says that the request is invalid, not the input; then the exit status is 2.
     """
 
     def __init__(self, message: str, problems: Sequence[str] = (), is_usage: bool = False) -> None:
         super().__init__(message)
-        self._problems, self.is_usage = tuple(problems), is_usage
+        self._problems = tuple(problems)
+        self.is_usage = is_usage
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -90,7 +99,9 @@ class EvaluationError(KbqError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of another library's error message, to quote it in one of ours, or the beginning of it."""
+    """Return the first line of another library's error message, to quote it in one of ours, or the
+    beginning of it.
+    """
     line = (str(error).strip() or type(error).__name__).splitlines()[0]
     return line if len(line) <= MOST_QUOTED else f"{line[:MOST_QUOTED]}…"
 

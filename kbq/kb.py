@@ -1,6 +1,8 @@
-"""KnowledgeBase: a folder that holds a corpus as phrases: build it, ask it, teach it, change it. Read this first.
+"""KnowledgeBase: a folder that holds a corpus as phrases: build it, ask it, teach it, change it.
+Read this first.
 
-pages ──── model/ ────► phrase dump (dump/) ──► rows (index/) ──► spans ──► phrases … pages (search/) ──► Answer
+pages ──── model/ ────► phrase dump (dump/) ──► rows (index/) ──► spans ──► phrases … pages
+(search/) ──► Answer
   └─── words ──► BM25, learned impacts (words/) ───────────────────┘                └── reading/ ──┘
 
 `query` takes this way through asking/, which opens the files and networks that it needs.
@@ -58,7 +60,16 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
     from os import PathLike
 
-    from kbq.answers import Backend, PredictKwargs, QueryKwargs, RankKwargs, SearchKwargs, Unit, WantedKind, WordBackend
+    from kbq.answers import (
+        Backend,
+        PredictKwargs,
+        QueryKwargs,
+        RankKwargs,
+        SearchKwargs,
+        Unit,
+        WantedKind,
+        WordBackend,
+    )
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
@@ -82,9 +93,11 @@ HERE = SearchTarget()
 
 
 class KnowledgeBase:
-    """A published knowledge base: build or open it, ask it, teach it, measure it, change it; `with` closes it.
+    """A published knowledge base: build or open it, ask it, teach it, measure it, change it; `with`
+    closes it.
 
-    Long work shows a bar after some seconds, unless `KBQ_PROGRESS` is 0 or a `report` takes the progress.
+    Long work shows a bar after some seconds, unless `KBQ_PROGRESS` is 0 or a `report` takes the
+    progress.
     """
 
     bad_lines = 0  # lines skipped by the build or update that returned this object
@@ -99,9 +112,16 @@ class KnowledgeBase:
         where: SearchTarget = HERE,
         lazy: bool = False,
     ) -> None:
-        """Open what a manifest describes, with a model or with what opens it; use `open` or `build` instead."""
-        self.folder, self.manifest, self.index = folder, manifest, manifest.entry(folder, where.index)
-        self._model, self._where, self._is_lazy, self._is_closed = model, where, lazy, False
+        """Open what a manifest describes, with a model or with what opens it; use `open` or `build`
+        instead.
+        """
+        self.folder = folder
+        self.manifest = manifest
+        self.index = manifest.entry(folder, where.index)
+        self._model = model
+        self._where = where
+        self._is_lazy = lazy
+        self._is_closed = False
         if not lazy:
             self.searcher  # noqa: B018 - opens it
 
@@ -119,17 +139,22 @@ class KnowledgeBase:
         lazy: bool = False,
         **options: Unpack[BuildKwargs],
     ) -> Self:
-        """Encode a corpus into `folder` and publish it. A build that was killed resumes where it stopped.
+        """Encode a corpus into `folder` and publish it. A build that was killed resumes where it
+        stopped.
 
         Args:
             corpus: a file, a folder, "-" for standard input, or pages with ids of their own.
-            folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
-            model: `default`, a folder or a hub name; by default that of the knowledge base to append to, or `default`.
-            ray: the address of a Ray cluster whose machines encode, in place of `workers`; `local` starts one here.
+            folder: a new folder, one in which a build stopped half-way, or with `append` a
+                knowledge base.
+            model: `default`, a folder or a hub name; by default that of the knowledge base to
+                append to, or `default`.
+            ray: the address of a Ray cluster whose machines encode, in place of `workers`; `local`
+                starts one here.
             options: those of `BuildOptions`, and `note`, `report` and `report_stage`.
 
         Raises:
-            KnowledgeBaseError: the folder is in use, not writable, or holds another build; or the index needs faiss.
+            KnowledgeBaseError: the folder is in use, not writable, or holds another build; or the
+                index needs faiss.
             ModelError: the knowledge base to append to was built with another model.
             CorpusError: the corpus cannot be read; nothing is published.
             ClusterError: the cluster cannot be used.
@@ -157,41 +182,56 @@ class KnowledgeBase:
         lazy: bool = False,
         **where: Unpack[SearchTargetKwargs],
     ) -> Self:
-        """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
+        """Open a published knowledge base with its own model, or with one whose query side was
+        tuned for it.
 
         Args:
             model: a folder, a name, or one that is open, which several knowledge bases can share.
-            lazy: open files and networks when they are first needed: to change or describe it takes few of them.
+            lazy: open files and networks when they are first needed: to change or describe it takes
+                few of them.
             where: `index`: the kind that is searched; by default the one that was built last.
-                `device`: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU if GPUs have too little room.
-                `workers`: processes that answer, each with one thread and its own copy of the networks and, on a GPU,
-                of the vectors.
-                `ray`: the address of a Ray cluster whose machines search the shards, which must lie in the same folder
-                on each; `local` starts one here.
+                `device`: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU if GPUs have
+                too little room. `workers`: processes that answer, each with one thread and its own
+                copy of the networks and, on a GPU, of the vectors.
+                `ray`: the address of a Ray cluster whose machines search the shards, which must lie
+                in the same folder on each; `local` starts one here.
 
         Raises:
-            KnowledgeBaseError: it is missing, incomplete, damaged, of another format version, or lacks this index; or
-                there are fewer workers than 1, or several beside a cluster.
+            KnowledgeBaseError: it is missing, incomplete, damaged, of another format version, or
+                lacks this index; or there are fewer workers than 1, or several beside a cluster.
             ModelError: the model is missing or belongs to another phrase encoder.
             ClusterError: the cluster cannot be used.
         """
         refuse_unknown_options(where, SearchTargetKwargs.__annotations__, KnowledgeBaseError)
-        return cls._opened(as_path(folder, "the folder of a knowledge base"), model, SearchTarget(**where), lazy)
+        return cls._opened(
+            as_path(folder, "the folder of a knowledge base"), model, SearchTarget(**where), lazy
+        )
 
     @classmethod
-    def _opened(cls, folder: Path, model: str | Path | Model | None, where: SearchTarget, lazy: bool) -> Self:
+    def _opened(
+        cls, folder: Path, model: str | Path | Model | None, where: SearchTarget, lazy: bool
+    ) -> Self:
         manifest = read_manifest(folder)
-        opens = model if isinstance(model, Model) else partial(model_of, folder, manifest.model, model, where.device)
+        opens = (
+            model
+            if isinstance(model, Model)
+            else partial(model_of, folder, manifest.model, model, where.device)
+        )
         return cls(folder, manifest, opens, where, lazy)
 
     @classmethod
     def sample(
-        cls, model: str | Path | None = None, *, note: Note = unheard, **where: Unpack[SearchTargetKwargs]
+        cls,
+        model: str | Path | None = None,
+        *,
+        note: Note = unheard,
+        **where: Unpack[SearchTargetKwargs],
     ) -> Self:
-        """Open the knowledge base of the bundled articles, built on first use and kept in the user's cache folder.
+        """Open the knowledge base of the bundled articles, built on first use and kept in the
+        user's cache folder.
 
-        `where` is as for `open`; `note` is told of the build. Raises KnowledgeBaseError if the cache folder cannot be
-        written.
+        `where` is as for `open`; `note` is told of the build. Raises KnowledgeBaseError if the
+        cache folder cannot be written.
 
         >>> KnowledgeBase.sample().query("Marie Curie [SEP] place of birth", k=1)[0].text
         'Warsaw'
@@ -200,7 +240,8 @@ class KnowledgeBase:
         return cls.open(folder, model, **where)
 
     def with_model(self, model: str | PathLike[str]) -> Self:
-        """Open the same knowledge base with another query encoder: one that `finetune` has made for it.
+        """Open the same knowledge base with another query encoder: one that `finetune` has made for
+        it.
 
         Raises ModelError if it is missing or belongs to another phrase encoder.
         """
@@ -208,10 +249,11 @@ class KnowledgeBase:
         return type(self)(self.folder, self.manifest, opened, self._where)
 
     def with_pages(self, pages: PageIds) -> Self:
-        """Open the same knowledge base to answer from these pages only: they are chosen before the best answers are.
+        """Open the same knowledge base to answer from these pages only: they are chosen before the
+        best answers are.
 
-        `pages` are ids, an id, or the `Path` of a file with one id a line. Raises KnowledgeBaseError that names all ids
-        that the knowledge base lacks.
+        `pages` are ids, an id, or the `Path` of a file with one id a line. Raises
+        KnowledgeBaseError that names all ids that the knowledge base lacks.
         """
         where = replace(self._where, pages=tuple(page_ids(pages)))
         return type(self)(self.folder, self.manifest, self.model, where)
@@ -227,9 +269,12 @@ class KnowledgeBase:
     def searcher(self) -> Searcher:
         """The open files and networks, for parts of kbq that check and batch queries themselves."""
         if self._is_closed:
-            raise KnowledgeBaseError(f"the knowledge base {self.folder} has been closed: open it again")
+            raise KnowledgeBaseError(
+                f"the knowledge base {self.folder} has been closed: open it again"
+            )
         searcher = Searcher(self.folder, self.manifest, self._where, self.model)
-        self.manifest, self.index = searcher.manifest, searcher.index
+        self.manifest = searcher.manifest
+        self.index = searcher.index
         return searcher
 
     def _reopened(self, manifest: Manifest) -> Self:
@@ -237,7 +282,9 @@ class KnowledgeBase:
         return type(self)(self.folder, manifest, self._model, self._where, self._is_lazy)
 
     def close(self) -> None:
-        """Release files, indexes and networks. Any later use raises KnowledgeBaseError; closing twice is fine."""
+        """Release files, indexes and networks. Any later use raises KnowledgeBaseError; closing
+        twice is fine.
+        """
         self._is_closed = True
         self.__dict__.pop("searcher", None)
         if thread := self.__dict__.pop("_thread", None):
@@ -250,7 +297,10 @@ class KnowledgeBase:
         self.close()
 
     def __repr__(self) -> str:
-        return f"KnowledgeBase({str(self.folder)!r}: {self.counts.pages:,} pages, {self.counts.rows:,} vectors)"
+        return (
+            f"KnowledgeBase({str(self.folder)!r}: {self.counts.pages:,} pages, "
+            f"{self.counts.rows:,} vectors)"
+        )
 
     # Look
 
@@ -260,21 +310,29 @@ class KnowledgeBase:
         return self.manifest.counts
 
     def info(self) -> dict[str, object]:
-        """Describe what the knowledge base holds and what its indexes cost, as `kbq info --json` prints it."""
+        """Describe what the knowledge base holds and what its indexes cost, as `kbq info --json`
+        prints it.
+        """
         from kbq.description import describe
 
         return Facts(describe(self.folder))
 
     def pages(self) -> Iterator[PageName]:
-        """Return the ids and titles of the pages that answers may come from, in the order of the corpus."""
+        """Return the ids and titles of the pages that answers may come from, in the order of the
+        corpus.
+        """
         return (PageName(*names) for names in self.searcher.pages.visible_names())
 
     def page(self, page_id: str) -> Page:
-        """Return the page with this id, its paragraphs and metadata. Raises KnowledgeBaseError if there is none."""
+        """Return the page with this id, its paragraphs and metadata. Raises KnowledgeBaseError if
+        there is none.
+        """
         with self.manifest.damage_explained(self.folder):
             page = self.searcher.pages.page(page_id)
         if page is None:
-            raise KnowledgeBaseError(f"{self.folder} has no page {page_id!r:.80}: `pages()` names all of them")
+            raise KnowledgeBaseError(
+                f"{self.folder} has no page {page_id!r:.80}: `pages()` names all of them"
+            )
         return page
 
     @property
@@ -286,9 +344,11 @@ class KnowledgeBase:
             return False
 
     def reload(self) -> Self:
-        """Open what the folder holds now, in this object, too: an update of others changes nothing that is open.
+        """Open what the folder holds now, in this object, too: an update of others changes nothing
+        that is open.
 
-        Raises KnowledgeBaseError if the folder holds no knowledge base any more; what was open stays open.
+        Raises KnowledgeBaseError if the folder holds no knowledge base any more; what was open
+        stays open.
         """
         opened = self._reopened(read_manifest(self.folder))
         self.close()
@@ -296,16 +356,25 @@ class KnowledgeBase:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle where the knowledge base is and how it is searched; unpickling and copying open it again."""
+        """Pickle where the knowledge base is and how it is searched; unpickling and copying open it
+        again.
+        """
         if not self.model.source:
-            raise KnowledgeBaseError("a knowledge base whose model is in no folder cannot be pickled: save the model")
+            raise KnowledgeBaseError(
+                "a knowledge base whose model is in no folder cannot be pickled: save the model"
+            )
         return self._opened, (self.folder.absolute(), self.model.source, self._where, self._is_lazy)
 
     # Ask
 
     @overload
     def query(  # type: ignore[overload-overlap]
-        self, texts: str, k: int = ..., unit: Unit | None = ..., backend: Backend = ..., **options: Unpack[SearchKwargs]
+        self,
+        texts: str,
+        k: int = ...,
+        unit: Unit | None = ...,
+        backend: Backend = ...,
+        **options: Unpack[SearchKwargs],
     ) -> list[Answer]: ...
     @overload
     def query(
@@ -325,29 +394,29 @@ class KnowledgeBase:
         backend: Backend = "auto",
         **options: Unpack[SearchKwargs],
     ) -> list[Answer] | list[list[Answer]]:
-        """Return the k best distinct answers, best first; fewer only where the knowledge base holds fewer.
+        """Return the k best distinct answers, best first; fewer only where the knowledge base holds
+        fewer.
 
         Args:
-            texts: `subject [SEP] relation`, a question, or a marked mention; one text gives a list of answers, several
-                give a list for each.
+            texts: `subject [SEP] relation`, a question, or a marked mention; one text gives a list
+                of answers, several give a list for each.
             k: how many answers.
             unit: what an answer is: phrase, sentence, paragraph or page.
-            backend: `dense` (vectors), `bm25` or `sparta` (words), `hybrid` (both), or `auto`: hybrid where words are
-                indexed.
-            options: `rerank` (how many phrases are judged again), `min_probability`, `calibration` (a file),
-                `bm25_weight`, `sparta_weight`, and to read paragraphs: `reader`, `depth`, `retrieval_weight`.
-                `SearchOptions` says more.
+            backend: `dense` (vectors), `bm25` or `sparta` (words), `hybrid` (both), or `auto`:
+                hybrid where words are indexed.
+            options: `rerank` (how many phrases are judged again), `min_probability`, `calibration`
+                (a file), `bm25_weight`, `sparta_weight`, and to read paragraphs: `reader`, `depth`,
+                `retrieval_weight`. `SearchOptions` says more.
 
         Raises:
-            QueryError: a text is empty, too long, or malformed; or what is asked for does not exist here.
+            QueryError: a text is empty, too long, or malformed; or what is asked for does not exist
+                here.
         """
         search = search_options(options, k=k, unit=unit, backend=backend)
         if isinstance(texts, str):
             return Answers(next(self.ask([texts], search)).likely)
-        asked, answers = (
-            list(as_iterable(texts, QueryError, "queries are", "a text, or a list of texts")),
-            AnswersOfEach(),
-        )
+        asked = list(as_iterable(texts, QueryError, "queries are", "a text, or a list of texts"))
+        answers = AnswersOfEach()
         with LateBar("asking") as bar:
             progress = bar.to("count")
             for result in self.ask(asked, search):
@@ -370,8 +439,8 @@ class KnowledgeBase:
     ) -> list[Answer] | list[list[Answer]]:
         """Await what `query` returns, while the event loop goes on.
 
-        Queries that are awaited together wait for one another, on one thread of this knowledge base; ask several texts
-        at once where you can.
+        Queries that are awaited together wait for one another, on one thread of this knowledge
+        base; ask several texts at once where you can.
         """
         import asyncio  # imported on demand: commands do not need it
 
@@ -393,58 +462,80 @@ class KnowledgeBase:
         backend: Backend = "auto",
         **options: Unpack[SearchKwargs],
     ) -> Iterator[list[Answer]]:
-        """Yield the answers of `query` to each text of a generator; as many are read ahead as are asked together.
+        """Yield the answers of `query` to each text of a generator; as many are read ahead as are
+        asked together.
 
-        Raises QueryError at a text that cannot be asked; the answers to those before it have been given.
+        Raises QueryError at a text that cannot be asked; the answers to those before it have been
+        given.
         """
-        search, asked = search_options(options, k=k, unit=unit, backend=backend), iter(texts)
+        search = search_options(options, k=k, unit=unit, backend=backend)
+        asked = iter(texts)
         while batch := list(islice(asked, self.searcher.batch_size)):
             yield from (Answers(result.likely) for result in self.ask(batch, search))
 
     def ask(
-        self, texts: Sequence[str], options: SearchOptions, places: Sequence[str] = (), spell: bool = False
+        self,
+        texts: Sequence[str],
+        options: SearchOptions,
+        places: Sequence[str] = (),
+        spell: bool = False,
     ) -> Iterator[Result]:
-        """Check all texts, then yield what is found for each: unlikely answers and the best guess, too.
+        """Check all texts, then yield what is found for each: unlikely answers and the best guess,
+        too.
 
         Args:
             places: of the texts, for messages: "file:line".
             spell: name the words that no page has.
 
         Raises:
-            QueryError: a text cannot be asked, or what is asked for does not exist here; nothing is searched.
+            QueryError: a text cannot be asked, or what is asked for does not exist here; nothing is
+                searched.
         """
-        searcher, size = self.searcher, self.searcher.batch_size
+        searcher = self.searcher
+        size = self.searcher.batch_size
         searcher.query_tokenizers(options)  # opens the reader, even before there is a query
         searcher.check(options, texts, places)
         batches = (texts[first : first + size] for first in range(0, len(texts), size))
         return chain.from_iterable(searcher.results(batch, options, spell) for batch in batches)
 
-    def explain(self, text: str, k: int = 3, backend: WordBackend = "bm25") -> list[tuple[Answer, dict[str, float]]]:
-        """Find the k best paragraphs by words alone, each with what every term of the query adds to its score.
+    def explain(
+        self, text: str, k: int = 3, backend: WordBackend = "bm25"
+    ) -> list[tuple[Answer, dict[str, float]]]:
+        """Find the k best paragraphs by words alone, each with what every term of the query adds to
+        its score.
 
         Raises QueryError if the knowledge base has no such index, or the text cannot be read.
         """
         SearchOptions(k, backend=backend)
         if backend not in WORDS_ALONE:
-            raise QueryError(f"backend {backend!r} cannot be explained: choose bm25 or sparta", is_usage=True)
+            raise QueryError(
+                f"backend {backend!r} cannot be explained: choose bm25 or sparta", is_usage=True
+            )
         refuse_unreadable([text], ())
         with self.manifest.damage_explained(self.folder):
             return list(self.searcher.words.scores([clean_text(text)], backend).explained(0, k))
 
-    def strongest_terms(self, page_id: str, k: int = 10, backend: WordBackend = "sparta") -> list[StrongTerms]:
-        """Return the k strongest terms of each sentence of a page, or by `bm25` of each paragraph, with their weights.
+    def strongest_terms(
+        self, page_id: str, k: int = 10, backend: WordBackend = "sparta"
+    ) -> list[StrongTerms]:
+        """Return the k strongest terms of each sentence of a page, or by `bm25` of each paragraph,
+        with their weights.
 
-        Raises KnowledgeBaseError if there is no such page, and QueryError if there is no such index.
+        Raises KnowledgeBaseError if there is no such page, and QueryError if there is no such
+        index.
         """
         SearchOptions(k, backend=backend)
         with self.manifest.damage_explained(self.folder):
             place = self.searcher.pages.place(page_id)
             if place is not None:
                 return self.searcher.words.strongest(place, backend, k)
-        raise KnowledgeBaseError(f"{self.folder} has no page {page_id!r:.80}: `pages()` names all of them")
+        raise KnowledgeBaseError(
+            f"{self.folder} has no page {page_id!r:.80}: `pages()` names all of them"
+        )
 
     def export_impacts(self, out: str | Path) -> int:
-        """Write the impacts of all sentences for Anserini (JsonVectorCollection); return how many sentences there are.
+        """Write the impacts of all sentences for Anserini (JsonVectorCollection); return how many
+        sentences there are.
 
         Raises QueryError if the knowledge base has no learned impacts.
         """
@@ -452,7 +543,9 @@ class KnowledgeBase:
         with self.manifest.damage_explained(self.folder):
             from kbq.kilt.records import write_lines
 
-            return write_lines(as_path(out, "out"), impact_lines(self.searcher.shards, self.manifest))
+            return write_lines(
+                as_path(out, "out"), impact_lines(self.searcher.shards, self.manifest)
+            )
 
     # Teach and measure
 
@@ -470,14 +563,17 @@ class KnowledgeBase:
         report_stage: Report | None = None,
         **settings: Unpack[FinetuningKwargs],
     ) -> FinetuningOutcome:
-        """Tune the query encoder on triples; this knowledge base is not changed. `with_model` takes the outcome.
+        """Tune the query encoder on triples; this knowledge base is not changed. `with_model` takes
+        the outcome.
 
         Args:
-            triples: KILT lines, open questions, or CSV, TSV or JSON lines of subject, relation, object[, aliases,
-                page]; or several such files, each perhaps followed by a colon and its task: all count the same.
+            triples: KILT lines, open questions, or CSV, TSV or JSON lines of subject, relation,
+                object[, aliases, page]; or several such files, each perhaps followed by a colon and
+                its task: all count the same.
             out: folder of the new query encoder.
             task: a task or its name, a family such as `entity_linking`, or a task file.
-            dev: scored after each epoch; by default a tenth is set aside, with subjects and pages of its own.
+            dev: scored after each epoch; by default a tenth is set aside, with subjects and pages
+                of its own.
             examples: how many queries of each file to tune on, each relation its share; 0: all.
             settings: those of `FinetuningSettings`.
 
@@ -490,9 +586,18 @@ class KnowledgeBase:
         refuse_unknown_options(settings, FinetuningSettings.__dataclass_fields__, QueryError)
         with LateBar(f"tuning {out}", report, report_stage) as bar:
             return finetune(
-                self.searcher, triples, out, FinetuningSettings(**settings), task=task, dev=dev, examples=examples,
-                command=command, note=note, report=bar.to("step", report), report_stage=bar.to("stage", report_stage),
-            )  # fmt: skip
+                self.searcher,
+                triples,
+                out,
+                FinetuningSettings(**settings),
+                task=task,
+                dev=dev,
+                examples=examples,
+                command=command,
+                note=note,
+                report=bar.to("step", report),
+                report_stage=bar.to("stage", report_stage),
+            )
 
     def calibrate(
         self,
@@ -506,7 +611,8 @@ class KnowledgeBase:
         report: Callable[[int, int], None] | None = None,
         **options: Unpack[RankKwargs],
     ) -> CalibrationOutcome:
-        """Learn how likely answers are to be right, and write it into a file; `calibration` of `query` takes it.
+        """Learn how likely answers are to be right, and write it into a file; `calibration` of
+        `query` takes it.
 
         Args:
             triples: as for `finetune`; where the object is empty, no answer is right.
@@ -518,12 +624,20 @@ class KnowledgeBase:
         """
         from kbq.tuning.calibrate import calibrate
 
-        search, path = search_options(options, backend=backend), as_path(out, "out")
+        search = search_options(options, backend=backend)
+        path = as_path(out, "out")
         self.searcher.check(search)
         with LateBar(f"calibrating {path}") as bar:
             progress = bar.to("count", report)
             outcome = calibrate(
-                self.searcher, triples, path, search, hidden=hidden, command=command, note=note, report=progress
+                self.searcher,
+                triples,
+                path,
+                search,
+                hidden=hidden,
+                command=command,
+                note=note,
+                report=progress,
             )
         self.searcher.forget_calibration()  # it may be the file just written
         return outcome
@@ -551,16 +665,18 @@ class KnowledgeBase:
         report: Callable[[int, int], None] | None = None,
         **options: Unpack[SearchKwargs],
     ) -> PredictionOutcome | list[dict[str, Any]]:
-        """Predict KILT records: into a file, resuming where a killed run stopped, or without `out` as records.
+        """Predict KILT records: into a file, resuming where a killed run stopped, or without `out`
+        as records.
 
         Args:
             records: a file of KILT or of open questions, or records with `id` and `input`.
             questions: a file with the questions by id, for KILT's TriviaQA, which leaves them out.
             top_pages: places of each provenance.
-            unit: what a place is: a page or, to rank passages, one of several paragraphs, sentences or phrases of a
-                page.
+            unit: what a place is: a page or, to rank passages, one of several paragraphs, sentences
+                or phrases of a page.
             with_text: add the paragraph, or the sentence, and the phrase in it.
-            options: those of `SearchOptions`; below `min_probability`, a prediction has an empty answer.
+            options: those of `SearchOptions`; below `min_probability`, a prediction has an empty
+                answer.
 
         Raises:
             QueryError: records cannot be asked; all of these are named.
@@ -587,18 +703,22 @@ class KnowledgeBase:
         report: Callable[[int, int, int], None] | None = None,
         **options: Unpack[FillKwargs],
     ) -> Table:
-        """Fill the empty cells of a table with what the text says, where that is likely enough, each with its evidence.
+        """Fill the empty cells of a table with what the text says, where that is likely enough,
+        each with its evidence.
 
         Args:
-            table: a file (CSV, TSV, JSON lines, Parquet, XLSX), rows, or a data frame; None: a row for each page, whose
-                title is the subject.
-            relations: the columns to fill, which are added where they are missing; files relations.toml; presets of
-                known relations such as @people (`kbq relations` prints them).
-            out: the table that is written, with its claims beside it; without it, the table is only returned. The
-                answers are kept beside it, too: a killed run resumes, and one with another threshold, format, row or
-                column asks only for what is missing.
-            report: called with the numbers of cells that are done, of all cells, and of those filled.
-            options: those of `FillOptions` and `SearchOptions`. With `check`, the table has verdicts.
+            table: a file (CSV, TSV, JSON lines, Parquet, XLSX), rows, or a data frame; None: a row
+                for each page, whose title is the subject.
+            relations: the columns to fill, which are added where they are missing; files
+                relations.toml; presets of known relations such as @people (`kbq relations` prints
+                them).
+            out: the table that is written, with its claims beside it; without it, the table is only
+                returned. The answers are kept beside it, too: a killed run resumes, and one with
+                another threshold, format, row or column asks only for what is missing.
+            report: called with the numbers of cells that are done, of all cells, and of those
+                filled.
+            options: those of `FillOptions` and `SearchOptions`. With `check`, the table has
+                verdicts.
 
         Raises:
             KbqError: the table or the relations cannot be used, or `out` was made by somebody else.
@@ -613,56 +733,79 @@ class KnowledgeBase:
         with LateBar("filling") as bar:
             progress = bar.to("cells", report)
             return fill(
-                self.searcher, table, relations, out, settings, search, command=command, note=note, report=progress
+                self.searcher,
+                table,
+                relations,
+                out,
+                settings,
+                search,
+                command=command,
+                note=note,
+                report=progress,
             )
 
-    # Maintain: each returns the knowledge base as it is now; this object goes on with what it has open
+    # Maintain: each returns the knowledge base as it is now; this object goes on with what it has
+    # open
 
     def update(self, corpus: Corpus, **options: Unpack[UpdateKwargs]) -> Self:
-        """Add the pages of a corpus that are new, and replace those that have changed, by their ids.
+        """Add the pages of a corpus that are new, and replace those that have changed, by their
+        ids.
 
-        Pages that are as they were are recognised by their digests, and not encoded again. What the knowledge base
-        answers is what one built from its present pages would. `changes` of the outcome says how many there are.
+        Pages that are as they were are recognised by their digests, and not encoded again. What the
+        knowledge base answers is what one built from its present pages would. `changes` of the
+        outcome says how many there are.
 
         Args:
             options: as for `build`; `dry_run` only compares, and changes nothing.
 
         Raises:
-            KnowledgeBaseError: the folder is in use or cannot be written, or holds another unfinished update.
+            KnowledgeBaseError: the folder is in use or cannot be written, or holds another
+                unfinished update.
             CorpusError: the corpus cannot be read; nothing is changed.
         """
         return self._updated(corpus, options, delete_missing=False)
 
     def sync(self, corpus: Corpus, **options: Unpack[SyncKwargs]) -> Self:
-        """`update`, and delete the pages that the corpus lacks: the knowledge base then has the corpus's pages."""
+        """`update`, and delete the pages that the corpus lacks: the knowledge base then has the
+        corpus's pages.
+        """
         return self._updated(corpus, options, delete_missing=True)
 
     def _updated(self, corpus: Corpus, words: Mapping[str, Any], delete_missing: bool) -> Self:
         options, others = build_options(words, SyncKwargs if delete_missing else UpdateKwargs)
         with _told(f"updating {self.folder}", others) as reported:
             manifest, changes, bad_lines = update(
-                corpus, self._changeable, lambda: self.model, options, delete_missing=delete_missing,
-                start_encoders=processes(options.workers), **reported,
-            )  # fmt: skip
+                corpus,
+                self._changeable,
+                lambda: self.model,
+                options,
+                delete_missing=delete_missing,
+                start_encoders=processes(options.workers),
+                **reported,
+            )
         kb = self._reopened(manifest)
-        kb.changes, kb.bad_lines = changes, bad_lines
+        kb.changes = changes
+        kb.bad_lines = bad_lines
         return kb
 
     @property
     def _changeable(self) -> Path:
-        """The folder. Raises KnowledgeBaseError if it is opened to answer from some pages: a change is of all."""
+        """The folder. Raises KnowledgeBaseError if it is opened to answer from some pages: a change
+        is of all.
+        """
         if self._where.pages:
             raise KnowledgeBaseError(
-                f"{self.folder} is opened to answer from {len(self._where.pages):,} of its pages: open all of it to "
-                "change it"
+                f"{self.folder} is opened to answer from {len(self._where.pages):,} of its pages: "
+                "open all of it to change it"
             )
         return self.folder
 
     def delete(self, pages: PageIds, *, missing_ok: bool = False) -> Self:
         """Delete pages: no answer comes from them any more. `compact` removes their bytes.
 
-        `pages` are ids, an id, or the `Path` of a file with one id a line. Raises KnowledgeBaseError if the folder
-        cannot be written or, unless `missing_ok`, some pages are not there; it names all of these.
+        `pages` are ids, an id, or the `Path` of a file with one id a line. Raises
+        KnowledgeBaseError if the folder cannot be written or, unless `missing_ok`, some pages are
+        not there; it names all of these.
         """
         manifest, changes = delete(self._changeable, page_ids(pages), missing_ok)
         kb = self._reopened(manifest)
@@ -670,14 +813,17 @@ class KnowledgeBase:
         return kb
 
     def compact(self, threshold: float = 0.0, report: Report | None = None) -> Self:
-        """Write shards again without their deleted pages, and join small ones; nothing is encoded again.
+        """Write shards again without their deleted pages, and join small ones; nothing is encoded
+        again.
 
-        Shards of which at most a share of `threshold` is deleted stay as they are; the others keep nothing that a
-        deleted page said. Raises KnowledgeBaseError if the folder is in use or cannot be written, or an update is
-        unfinished.
+        Shards of which at most a share of `threshold` is deleted stay as they are; the others keep
+        nothing that a deleted page said. Raises KnowledgeBaseError if the folder is in use or
+        cannot be written, or an update is unfinished.
         """
         with LateBar(f"compacting {self.folder}") as bar:
-            manifest = compact(self._changeable, lambda: self.model, threshold, bar.to("stage", report))
+            manifest = compact(
+                self._changeable, lambda: self.model, threshold, bar.to("stage", report)
+            )
         return self._reopened(manifest)
 
     def index_vectors(
@@ -689,13 +835,15 @@ class KnowledgeBase:
         ray: str | None = None,
         report: Report | None = None,
     ) -> Self:
-        """Build an index over the vectors, beside those that exist; from now on it is the one that is searched.
+        """Build an index over the vectors, beside those that exist; from now on it is the one that
+        is searched.
 
         Args:
             recall: share of the ten best phrases of exact search that it must find.
             queries: like those to come; by default slots of the knowledge base's own pages.
             filter: index only tokens with a filter logit above this.
-            ray: the address of a Ray cluster whose machines build it, a shard each; `local` starts one here.
+            ray: the address of a Ray cluster whose machines build it, a shard each; `local` starts
+                one here.
 
         Raises:
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
@@ -710,17 +858,25 @@ class KnowledgeBase:
         refuse_unreadable(asked, [self.model.query_tokenizer])
         spec = IndexSpec(kind, recall, asked, filter)
         with LateBar(f"indexing {self.folder}") as bar:
-            manifest = add_index(self._changeable, self.model, spec, bar.to("stage", report), build_all)
-        return type(self)(self.folder, manifest, self.model, replace(self._where, index=None), self._is_lazy)
+            manifest = add_index(
+                self._changeable, self.model, spec, bar.to("stage", report), build_all
+            )
+        return type(self)(
+            self.folder, manifest, self.model, replace(self._where, index=None), self._is_lazy
+        )
 
     def index_bm25(self, report: Report | None = None) -> Self:
         """Add a BM25 index of the words to shards that have none."""
         return self._with_words(index_bm25, report)
 
-    def index_sparta(self, model: str | Path, terms: int = TERMS, report: Report | None = None) -> Self:
+    def index_sparta(
+        self, model: str | Path, terms: int = TERMS, report: Report | None = None
+    ) -> Self:
         """Add the impacts that a SPARTA model has learned, the strongest `terms` of each sentence."""
         device = self._where.device
-        return self._with_words(lambda folder, told: index_sparta(folder, model, terms, device, told), report)
+        return self._with_words(
+            lambda folder, told: index_sparta(folder, model, terms, device, told), report
+        )
 
     def _with_words(self, index: Callable[[Path, Report], int], report: Report | None) -> Self:
         with LateBar(f"indexing {self.folder}") as bar:
@@ -733,6 +889,11 @@ class KnowledgeBase:
 @contextmanager
 def _told(title: str, words: Mapping[str, Any], corpus: object = None) -> Iterator[dict[str, Any]]:
     """Yield these words with reports to a bar, and notes to the log, where the caller gives none."""
-    pages, stage = words.get("report"), words.get("report_stage")
+    pages = words.get("report")
+    stage = words.get("report_stage")
     with LateBar(title, pages, stage, corpus=corpus) as bar:
-        yield {"note": warn} | dict(words) | {"report": bar.to("pages", pages), "report_stage": bar.to("stage", stage)}
+        yield (
+            {"note": warn}
+            | dict(words)
+            | {"report": bar.to("pages", pages), "report_stage": bar.to("stage", stage)}
+        )

@@ -48,7 +48,8 @@ class Declared(NamedTuple):
 
 @cache
 def declared(record: Any) -> tuple[Declared, ...]:
-    hints, found = get_type_hints(record, include_extras=True), []
+    hints = get_type_hints(record, include_extras=True)
+    found = []
     for field in fields(record):
         hint = hints[field.name]
         if get_origin(hint) is not Annotated:
@@ -64,7 +65,9 @@ def declared(record: Any) -> tuple[Declared, ...]:
 
 
 def check(record: Any, error: type[KbqError]) -> None:
-    """Raise an error that names an option whose value has no meaning, the value, and what it must be."""
+    """Raise an error that names an option whose value has no meaning, the value, and what it must
+    be.
+    """
     for option in declared(record.__class__):
         value = getattr(record, option.name)
         if value is None and option.is_optional:
@@ -77,7 +80,9 @@ def check(record: Any, error: type[KbqError]) -> None:
             raise error(f"{option.name} {problem}", is_usage=True)
 
 
-def refuse_unknown_options(given: Iterable[str], known: Iterable[str], error: type[KbqError]) -> None:
+def refuse_unknown_options(
+    given: Iterable[str], known: Iterable[str], error: type[KbqError]
+) -> None:
     """Refuse options that a method does not have, and name the one that was perhaps meant.
 
     >>> refuse_unknown_options(["topk"], ["k", "unit"], KbqError)
@@ -94,17 +99,27 @@ def refuse_unknown_options(given: Iterable[str], known: Iterable[str], error: ty
 
 def _problem(one: Declared, value: object) -> str:
     """Return why an option cannot have this value, or an empty text if it can."""
-    least, most = one.option.least, one.option.most
+    least = one.option.least
+    most = one.option.most
     if one.choices:
         known = isinstance(value, str) and value in one.choices
         return "" if known else f"{value!r} is unknown: choose from {', '.join(one.choices)}"
     if one.type not in (int, float):
         return ""
     kinds = int if one.type is int else int | float
-    low, high = -inf if least is None else least, inf if most is None else most
-    if isinstance(value, kinds) and not isinstance(value, bool) and abs(value) < inf and low <= value <= high:
+    low = -inf if least is None else least
+    high = inf if most is None else most
+    if (
+        isinstance(value, kinds)
+        and not isinstance(value, bool)
+        and abs(value) < inf
+        and low <= value <= high
+    ):
         return ""
-    return f"is {value!r}, must be {_range('a whole number' if one.type is int else 'a number', least, most)}"
+    return (
+        f"is {value!r}, must be "
+        f"{_range('a whole number' if one.type is int else 'a number', least, most)}"
+    )
 
 
 def _range(kind: str, least: float | None, most: float | None) -> str:
@@ -114,7 +129,11 @@ def _range(kind: str, least: float | None, most: float | None) -> str:
     ('a number, 0 or more', 'a number from 0 to 1', 'at least 1')
     """
     if most is not None:
-        return f"{kind} from {least or 0:g} to {most:,.0f}" if most >= 1 else f"{kind} from {least or 0:g} to {most:g}"
+        return (
+            f"{kind} from {least or 0:g} to {most:,.0f}"
+            if most >= 1
+            else f"{kind} from {least or 0:g} to {most:g}"
+        )
     if least is None:
         return kind
     return f"at least {least:g}" if kind == "a whole number" else f"{kind}, {least:g} or more"

@@ -1,4 +1,6 @@
-"""Plugins: load readers of other programs' files by name, on demand, so that the core imports none of them."""
+"""Plugins: load readers of other programs' files by name, on demand, so that the core imports none
+of them.
+"""
 
 from importlib import import_module
 from typing import Any

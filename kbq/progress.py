@@ -1,7 +1,8 @@
 """Progress: show how far long work is, as a bar or as lines of a log.
 
-Commands show a `Bar` from the beginning. In Python, `LateBar` shows one once the work has taken some seconds, unless
-`KBQ_PROGRESS` is 0 or the caller takes the reports. Notes go to the logger `kbq`.
+Commands show a `Bar` from the beginning. In Python, `LateBar` shows one once the work has taken
+some seconds, unless `KBQ_PROGRESS` is 0 or the caller takes the reports. Notes go to the logger
+`kbq`.
 """
 
 import os
@@ -46,29 +47,39 @@ def write_line(text: str) -> None:
 
 
 def expected_pages(corpus: object) -> int | None:
-    """Estimate how many pages a corpus has: its items, its files, or its lines of JSON or CSV; None if unknown."""
+    """Estimate how many pages a corpus has: its items, its files, or its lines of JSON or CSV; None
+    if unknown.
+    """
     if not isinstance(corpus, str | Path):
         return len(corpus) if isinstance(corpus, Sized) else None
     path = Path(corpus)
     with suppress(OSError, ValueError):  # reading it will say why
         if path.is_dir():
             names = [one.suffix.lower() for one in path.rglob("*") if one.is_file()]
-            return None if {".pdf", ".zip"} & set(names) else len(names)  # each page of a PDF is one
+            # Each page of a PDF is one.
+            return None if {".pdf", ".zip"} & set(names) else len(names)
         if path.is_file() and path.suffix.lower() in (".jsonl", ".json", ".csv"):
             with path.open("rb") as file:
                 sample = file.read(SAMPLED)
             first, *others = sample.split(b"\n", 2)
-            goes_on = first.startswith(b"{") and not first.rstrip().endswith(b"}")  # JSON over several lines
+            # JSON over several lines.
+            goes_on = first.startswith(b"{") and not first.rstrip().endswith(b"}")
             if len(others) == 2 and not goes_on:
                 return round(sample.count(b"\n") * path.stat().st_size / len(sample))
     return None
 
 
 class Bar:
-    """A bar with a title; work reports to one of its methods: `with Bar("indexing") as bar: index(kb, bar.stage)`."""
+    """A bar with a title; work reports to one of its methods:
+    `with Bar("indexing") as bar: index(kb, bar.stage)`.
+    """
 
     def __init__(
-        self, title: str, is_counted: bool = True, line: "Callable[[str], None]" = write_line, corpus: object = None
+        self,
+        title: str,
+        is_counted: bool = True,
+        line: "Callable[[str], None]" = write_line,
+        corpus: object = None,
     ) -> None:
         """Make a bar.
 
@@ -90,19 +101,33 @@ class Bar:
         from rich.table import Column
 
         # The text gives way where the terminal is narrow, never the times.
-        text = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True))
+        text = TextColumn(
+            "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)
+        )
         elapsed = TimeElapsedColumn()
-        counted = [text, BarColumn(bar_width=10), TaskProgressColumn(), elapsed, TimeRemainingColumn()]
+        counted = [
+            text,
+            BarColumn(bar_width=10),
+            TaskProgressColumn(),
+            elapsed,
+            TimeRemainingColumn(),
+        ]
         console = Console(stderr=True)
-        self._is_terminal = console.is_jupyter or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
-        console.quiet, self._line = not self._is_terminal, line
+        self._is_terminal = console.is_jupyter or (
+            sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        )
+        console.quiet = not self._is_terminal
+        self._line = line
         columns = counted if is_counted else [SpinnerColumn(), text, elapsed]
         self._bar = Progress(*columns, console=console, expand=True)
         self._expected = expected_pages(corpus)
         self._title, self._task = title, self._bar.add_task(visible(title), total=None)
         self._last_line = time.monotonic()
-        self._begun, self._before = 0.0, 0  # time of the first report, and how much was done by then
-        self._trained, self._averages = 0, dict[str, float]()
+        # Time of the first report, and how much was done by then.
+        self._begun = 0.0
+        self._before = 0
+        self._trained = 0
+        self._averages = dict[str, float]()
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -112,7 +137,9 @@ class Bar:
         self._bar.stop()
 
     def show(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """Show a text after the title or, where there is no terminal, write it as a plain line from time to time."""
+        """Show a text after the title or, where there is no terminal, write it as a plain line from
+        time to time.
+        """
         shown = visible(f"{self._title}: {text}")
         self._bar.update(self._task, description=shown, completed=done, total=total)
         if not self._is_terminal and time.monotonic() - self._last_line > LINE_SECONDS:
@@ -121,9 +148,15 @@ class Bar:
 
     def pages(self, counts: "Counts") -> None:
         total = self._expected if self._expected and counts.pages <= self._expected else None
-        pages = f"{counts.pages:,} of about {total:,} pages" if total else counted(counts.pages, "page")
+        pages = (
+            f"{counts.pages:,} of about {total:,} pages" if total else counted(counts.pages, "page")
+        )
         speed = self._per_second(counts.tokens)
-        self.show(f"{pages}, {counts.tokens:,} tokens, {speed:,.0f} tokens/s", counts.pages if total else None, total)
+        self.show(
+            f"{pages}, {counts.tokens:,} tokens, {speed:,.0f} tokens/s",
+            counts.pages if total else None,
+            total,
+        )
 
     def stage(self, stage: str, done: int, total: int) -> None:
         self.show(f"{stage}: {done:,} of {total:,}", done, total)
@@ -132,7 +165,12 @@ class Bar:
         self.show(f"{done:,} of {total:,}", done, total)
 
     def cells(self, done: int, total: int, filled: int) -> None:
-        self.show(f"{done:,} of {total:,} cells, {filled:,} filled, {self._per_second(done):,.1f} cells/s", done, total)
+        self.show(
+            f"{done:,} of {total:,} cells, {filled:,} filled, {self._per_second(done):,.1f} "
+            "cells/s",
+            done,
+            total,
+        )
 
     def questions(self, paragraphs: int, questions: int) -> None:
         self.show(f"{paragraphs:,} paragraphs, {questions:,} questions")
@@ -148,12 +186,17 @@ class Bar:
         if step.dev is not None:
             shown += f", dev {step.dev:.1%}"
         speed = self._per_second(self._trained)
-        self.show(f"step {step.step}/{step.steps}, {shown}, {speed:,.0f} tokens/s", step.step, step.steps)
+        self.show(
+            f"step {step.step}/{step.steps}, {shown}, {speed:,.0f} tokens/s", step.step, step.steps
+        )
 
     def _per_second(self, done: int) -> float:
-        """Return the speed since the first report, which may include the work of an earlier, killed run."""
+        """Return the speed since the first report, which may include the work of an earlier, killed
+        run.
+        """
         if not self._begun:
-            self._begun, self._before = time.monotonic(), done
+            self._begun = time.monotonic()
+            self._before = done
         return (done - self._before) / max(1e-3, time.monotonic() - self._begun)
 
 
@@ -161,10 +204,15 @@ class LateBar:
     """A bar for work in Python, shown once the work has taken some seconds."""
 
     def __init__(self, title: str, *given: object, corpus: object = None) -> None:
-        """`given`: reports that the caller takes, if any: then there is no bar. `corpus`: see `Bar`."""
-        self._title, self._corpus = title, corpus
+        """`given`: reports that the caller takes, if any: then there is no bar. `corpus`: see
+        `Bar`.
+        """
+        self._title = title
+        self._corpus = corpus
         self._bar: Bar | None = None
-        self._is_wanted = os.environ.get("KBQ_PROGRESS") != "0" and all(report is None for report in given)
+        self._is_wanted = os.environ.get("KBQ_PROGRESS") != "0" and all(
+            report is None for report in given
+        )
         self._starts = time.monotonic() + PATIENCE
 
     def __enter__(self) -> Self:

@@ -23,11 +23,17 @@ LONG = 86_400.0  # seconds after which such a folder is taken to be left from a 
 
 
 def sample_folder(build: Callable[[Path, Path], object], note: Note = unheard) -> Path:
-    """Return the folder of the sample knowledge base, built by `build(corpus, folder)` on first use.
+    """Return the folder of the sample knowledge base, built by `build(corpus, folder)` on first
+    use.
 
     It is built next to its place and moved there, so two first uses at the same time do no harm.
     """
-    parts = bytes([FORMAT]), FOLDED.encode(), ARTICLES.read_bytes(), (DEFAULT_MODEL / CONFIG).read_bytes()
+    parts = (
+        bytes([FORMAT]),
+        FOLDED.encode(),
+        ARTICLES.read_bytes(),
+        (DEFAULT_MODEL / CONFIG).read_bytes(),
+    )
     # Digest of formats, articles, and the model's settings.
     digest = hashlib.sha256(b"".join(parts)).hexdigest()[:8]
     folder = cache_folder() / f"sample-{kbq.__version__}-{digest}"
@@ -48,7 +54,9 @@ def sample_folder(build: Callable[[Path, Path], object], note: Note = unheard) -
 
 
 def _remove_left(parent: Path) -> None:
-    """Remove what killed first uses left behind; a folder that holds anything else is somebody's own."""
+    """Remove what killed first uses left behind; a folder that holds anything else is somebody's
+    own.
+    """
     for left in parent.glob(f"{TEMPORARY}{'?' * 8}"):
         with contextlib.suppress(OSError):
             is_old = time.time() - left.stat().st_mtime > LONG

@@ -19,12 +19,15 @@ from kbq.storage.writing import RESUMES
 
 Task = TypeVar("Task")
 Done = TypeVar("Done")
-Equip = Callable[[bytes, str], Callable[[Task], Done]]  # given the equipment and a device, returns what does a task
+# Given the equipment and a device, returns what does a task.
+Equip = Callable[[bytes, str], Callable[[Task], Done]]
 ADVICE = f"use fewer --workers; {RESUMES}"
 
 
 def device_of(number: int, device: torch.device, gpus: int) -> str:
-    """Return the device of a worker: each GPU in turn, beginning with the model's, or the model's CPU."""
+    """Return the device of a worker: each GPU in turn, beginning with the model's, or the model's
+    CPU.
+    """
     return f"cuda:{((device.index or 0) + number) % gpus}" if device.type == "cuda" else str(device)
 
 
@@ -35,7 +38,8 @@ class _Process(SpawnProcess):
 
     def start(self) -> None:
         with self._lock:
-            main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+            main = sys.modules["__main__"]
+            sys.modules["__main__"] = ModuleType("__main__")
             try:
                 super().start()
             finally:
@@ -47,14 +51,25 @@ class _Context(SpawnContext):  # forked processes cannot use the threads and GPU
 
 
 class WorkerPool(Generic[Task, Done]):
-    """Worker processes, one for each device, that start with the first task, and again after one has died."""
+    """Worker processes, one for each device, that start with the first task, and again after one
+    has died.
+    """
 
     def __init__(
-        self, equip: Equip[Task, Done], equipment: bytes, devices: Sequence[str], advice: str = ADVICE
+        self,
+        equip: Equip[Task, Done],
+        equipment: bytes,
+        devices: Sequence[str],
+        advice: str = ADVICE,
     ) -> None:
-        """`equip` is an importable function, called once in each process; errors end with the advice."""
-        self.count, self._advice = len(devices), advice
-        self._equip, self._equipment, self._devices = equip, equipment, devices
+        """`equip` is an importable function, called once in each process; errors end with the
+        advice.
+        """
+        self.count = len(devices)
+        self._advice = advice
+        self._equip = equip
+        self._equipment = equipment
+        self._devices = devices
         self._pool: ProcessPoolExecutor | None = None
 
     def submit(self, task: Task) -> Future[Done]:
@@ -65,13 +80,17 @@ class WorkerPool(Generic[Task, Done]):
                 devices = context.SimpleQueue()
                 for device in self._devices:
                     devices.put(device)
-                self._pool = ProcessPoolExecutor(self.count, context, _begin, (self._equip, self._equipment, devices))
+                self._pool = ProcessPoolExecutor(
+                    self.count, context, _begin, (self._equip, self._equipment, devices)
+                )
             return self._pool.submit(_done, task)
         except BrokenProcessPool:
             raise self._died() from None
         except OSError as error:
             self.dismiss()
-            raise KnowledgeBaseError(f"no worker can be started ({error.strerror}): {self._advice}") from None
+            raise KnowledgeBaseError(
+                f"no worker can be started ({error.strerror}): {self._advice}"
+            ) from None
 
     def result(self, future: Future[Done]) -> Done:
         """Wait for the result of a task. Raises KnowledgeBaseError if a process has died."""
@@ -81,7 +100,8 @@ class WorkerPool(Generic[Task, Done]):
             raise self._died() from None
 
     def dismiss(self) -> None:
-        pool, self._pool = self._pool, None
+        pool = self._pool
+        self._pool = None
         if pool is not None:
             for process in list((pool._processes or {}).values()):
                 process.kill()

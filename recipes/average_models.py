@@ -2,11 +2,12 @@
 
     python recipes/average_models.py OUT FOLDER… [--dev EXAMPLES] [--best] [--readers]
 
-Each must have been trained from another one, or all from a common one: weights trained apart do not fit together.
---best tries the averages of the best one, two, three, … on EXAMPLES, and keeps the one that scores best there. Length
-penalty and filter threshold are those of the first, or calibrated on EXAMPLES. --readers averages the readers of models
-that differ in nothing else (recipes/teach_second_look.py). Source: arXiv 2203.05482 (model soups), arXiv 2109.01903
-(the average of before and after).
+Each must have been trained from another one, or all from a common one: weights trained apart do not
+fit together. --best tries the averages of the best one, two, three, … on EXAMPLES, and keeps the
+one that scores best there. Length penalty and filter threshold are those of the first, or
+calibrated on EXAMPLES. --readers averages the readers of models that differ in nothing else
+(recipes/teach_second_look.py). Source: arXiv 2203.05482 (model soups), arXiv 2109.01903 (the
+average of before and after).
 """
 
 import argparse
@@ -34,8 +35,12 @@ One = TypeVar("One", Model, Reader)
 def average(networks: Sequence[nn.Module]) -> nn.Module:
     """Return a network with the average of the weights of all."""
     own, *others = (network.state_dict() for network in networks)
-    # Weights that are the same in all, such as frozen word embeddings, must stay the same to the last bit.
-    moved = {name: sum(other[name] - value for other in others) / len(networks) for name, value in own.items()}
+    # Weights that are the same in all, such as frozen word embeddings, must stay the same to the
+    # last bit.
+    moved = {
+        name: sum(other[name] - value for other in others) / len(networks)
+        for name, value in own.items()
+    }
     made = copy.deepcopy(networks[0])
     made.load_state_dict({name: value + moved[name] for name, value in own.items()})
     return made
@@ -58,7 +63,11 @@ def averaged_facts(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     >>> averaged_facts([{"seed": 1, "begun": "a"}, {"seed": 2, "begun": "a"}])
     {'begun': 'a', 'averaged': [{'seed': 1}, {'seed': 2}]}
     """
-    same = {name: value for name, value in facts[0].items() if all(name in one and one[name] == value for one in facts)}
+    same = {
+        name: value
+        for name, value in facts[0].items()
+        if all(name in one and one[name] == value for one in facts)
+    }
     own = [{name: value for name, value in one.items() if name not in same} for one in facts]
     return same | {"averaged": own}
 
@@ -78,7 +87,9 @@ def save_with_reader(reader: Reader, folders: Sequence[Path], out: Path) -> None
     write_config(out, dataclasses.replace(read_config(out), training=facts))
 
 
-def best_average(ones: Sequence[One], mix: Callable[[Sequence[One]], One], score: Callable[[One], float]) -> One:
+def best_average(
+    ones: Sequence[One], mix: Callable[[Sequence[One]], One], score: Callable[[One], float]
+) -> One:
     """Return the best of the averages of the best one, two, three, …"""
     ordered = sorted(ones, key=score, reverse=True)
     return max((mix(ordered[:count]) for count in range(1, len(ordered) + 1)), key=score)
@@ -105,8 +116,14 @@ def main() -> None:
     if len(kinds) > 1:
         parser.error("some are models and some are readers: average one kind at a time")
     folders = [local_folder(name) for name in options.folders]
-    if options.readers and len({(read_config(one).phrase_fingerprint, bool(judge_digest(one))) for one in folders}) > 1:
-        parser.error("they differ in more than the weights of their readers: give copies of one model")
+    if (
+        options.readers
+        and len({(read_config(one).phrase_fingerprint, bool(judge_digest(one))) for one in folders})
+        > 1
+    ):
+        parser.error(
+            "they differ in more than the weights of their readers: give copies of one model"
+        )
     mixed = best_average if options.best else lambda ones, mix, score: mix(ones)
     if True in kinds and not options.readers:
         models = [Model.open(name) for name in options.folders]

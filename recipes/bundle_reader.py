@@ -1,9 +1,10 @@
-"""Write a reader into the folder of a model, as `reader.safetensors` without the word embeddings that they share.
+"""Write a reader into the folder of a model, as `reader.safetensors` without the word embeddings
+that they share.
 
     python recipes/bundle_reader.py MODEL READER
 
-The reader must have been trained from the model, or from the encoder that the model was trained from. The average of
-several such readers is better: recipes/average_models.py.
+The reader must have been trained from the model, or from the encoder that the model was trained
+from. The average of several such readers is better: recipes/average_models.py.
 """
 
 import argparse
@@ -17,7 +18,14 @@ from torch import Tensor
 
 from kbq.errors import ModelError
 from kbq.model.backbone import without_pooler
-from kbq.model.model_folder import load_weights, named_weights, pack, read_whole_config, save_tensors, write_config
+from kbq.model.model_folder import (
+    load_weights,
+    named_weights,
+    pack,
+    read_whole_config,
+    save_tensors,
+    write_config,
+)
 from kbq.reading.reader import (
     READER,
     READS_MENTIONS,
@@ -33,11 +41,16 @@ HALF = 0.501  # of a step between two int8 values, and a little for rounding
 
 
 def question_answering(network: Any) -> QuestionAnswering:
-    """Turn a network of transformers into one of kbq, with the same weights. Raises ModelError if it cannot answer."""
+    """Turn a network of transformers into one of kbq, with the same weights. Raises ModelError if
+    it cannot answer.
+    """
     if isinstance(network, QuestionAnswering):
         return network
     if not hasattr(network, "qa_outputs"):
-        raise ModelError(f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train reader`")
+        raise ModelError(
+            f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train "
+            "reader`"
+        )
     reader = QuestionAnswering(without_pooler(copy.copy(network.base_model)))
     reader.head = network.qa_outputs
     return reader
@@ -46,8 +59,8 @@ def question_answering(network: Any) -> QuestionAnswering:
 def save_reader(network: Any, folder: Path) -> None:
     """Write a question-answering network into the folder of a model that has its word embeddings.
 
-    Raises ModelError if the network does not answer questions, or if the folder is not a kbq model, is damaged, has an
-    encoder of another shape, or cannot be written.
+    Raises ModelError if the network does not answer questions, or if the folder is not a kbq model,
+    is damaged, has an encoder of another shape, or cannot be written.
     """
     reader = question_answering(network)
     config = read_whole_config(folder)
@@ -56,7 +69,9 @@ def save_reader(network: Any, folder: Path) -> None:
     weights = named_weights(reader, "")
     load_weights(template, shared | weights, "", folder)
     differing = {
-        name: tensor for name, tensor in weights.items() if name not in shared or not _same(tensor, shared[name])
+        name: tensor
+        for name, tensor in weights.items()
+        if name not in shared or not _same(tensor, shared[name])
     }
     with writing_to(folder, ModelError, also=(SafetensorError,)):
         told = {WRITTEN_FOR: config.phrase_fingerprint}
@@ -67,7 +82,9 @@ def save_reader(network: Any, folder: Path) -> None:
 
 
 def _same(weights: Tensor, shared: Tensor) -> bool:
-    """Return whether weights are the model's, which may have been rounded to int8 since the reader's training began."""
+    """Return whether weights are the model's, which may have been rounded to int8 since the
+    reader's training began.
+    """
     step = shared.abs().amax(dim=-1, keepdim=True) / 127 if shared.ndim == 2 else torch.zeros(1)
     return bool(((weights - shared).abs() <= HALF * step).all())
 

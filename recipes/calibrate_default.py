@@ -1,12 +1,16 @@
 """Fit both calibrations of a model: that of queries, and that of cells of tables.
 
-    python recipes/calibrate_default.py KB FOLDER MODEL [--queries 2400] [--cells 1300] [--rows ROWS.npz]
+    python recipes/calibrate_default.py KB FOLDER MODEL [--queries 2400] [--cells 1300] [--rows
+    ROWS.npz]
 
-Most queries have an answer, most cells of a table have none, so their probabilities differ. FOLDER is of
-recipes/prepare_calibration.py: calibration.jsonl has queries, cells.jsonl cells. MODEL, a folder, gets
-`calibration.json` and `calibration-of-cells.json`. At most --queries queries are drawn, and --cells cells
-of each set, so that no style outweighs the others. ROWS.npz keeps the features of the best answer to each
-cell. The pages of KB hold the answers; a cell that is read alone takes no answer from another page that
+Most queries have an answer, most cells of a table have none, so their probabilities differ. FOLDER
+is of recipes/prepare_calibration.py: calibration.jsonl has queries, cells.jsonl cells. MODEL, a
+folder, gets `calibration.json` and `calibration-of-cells.json`. At most --queries queries are
+drawn, and --cells cells
+of each set, so that no style outweighs the others. ROWS.npz keeps the features of the best answer
+to each
+cell. The pages of KB hold the answers; a cell that is read alone takes no answer from another page
+that
 names its subject, since nobody has read whether that page says more.
 """
 
@@ -87,17 +91,30 @@ def main() -> None:
     options = parser.parse_args()
     try:
         calibrate(
-            options.kb, options.folder, options.model, (options.queries, options.cells), options.rows, options.device
+            options.kb,
+            options.folder,
+            options.model,
+            (options.queries, options.cells),
+            options.rows,
+            options.device,
         )
     except KbqError as error:
         sys.exit(str(error))
 
 
 def calibrate(
-    kb_folder: Path, folder: Path, model: Path, most: tuple[int, int], rows: Path | None, device: str
+    kb_folder: Path,
+    folder: Path,
+    model: Path,
+    most: tuple[int, int],
+    rows: Path | None,
+    device: str,
 ) -> None:
     """Fit both calibrations. `most`: queries, and cells of a set."""
-    for name in (CALIBRATION, CALIBRATION_OF_CELLS):  # they would be fitted near those of an earlier reader
+    for name in (
+        CALIBRATION,
+        CALIBRATION_OF_CELLS,
+    ):  # they would be fitted near those of an earlier reader
         (model / name).unlink(missing_ok=True)
     write_config(model, read_config(model))  # it names all files
     kb = KnowledgeBase.open(kb_folder, model, device=device).searcher
@@ -106,16 +123,25 @@ def calibrate(
     found = list(judged_cells(kb, drawn_of_sets(json_lines(cells), most[1])))
     if rows is not None:
         save_rows(rows, found)
-    of_cells = [JudgedAnswer(one.query.split("[SEP]")[-1].strip(), False, one.row, one.is_right) for one in found]
+    of_cells = [
+        JudgedAnswer(one.query.split("[SEP]")[-1].strip(), False, one.row, one.is_right)
+        for one in found
+    ]
     cell = SearchOptions(purpose="cell")
     # Cells come first: once there is another calibration, theirs would be fitted near it.
     for name, judged, source, search in (
         (CALIBRATION_OF_CELLS, of_cells, cells, cell),
         (CALIBRATION, asked, queries, SearchOptions()),
     ):
-        facts = {"command": "recipes/calibrate_default.py", "data": {source.name: file_digest(source)}}
+        facts = {
+            "command": "recipes/calibrate_default.py",
+            "data": {source.name: file_digest(source)},
+        }
         outcome = write_calibration(kb, judged, model / name, search, facts)
-        print(f"{name}: {outcome.queries} answers, {outcome.right} right, AUROC {outcome.auroc}, ECE {outcome.ece}")
+        print(
+            f"{name}: {outcome.queries} answers, {outcome.right} right, AUROC {outcome.auroc}, "
+            f"ECE {outcome.ece}"
+        )
     write_config(model, read_config(model))
 
 

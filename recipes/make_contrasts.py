@@ -1,10 +1,12 @@
-"""Make texts with traps, and cells that a careful reader fills or leaves empty, from templates and invented names.
+"""Make texts with traps, and cells that a careful reader fills or leaves empty, from templates and
+invented names.
 
     python recipes/make_contrasts.py OUT.jsonl [--texts 160] [--seed 0]
 
-A text denies something, tells which of two came first, names kin, neighbours, former owners or rounded numbers. A line
-of OUT is like one of DATA/tables/contrast.jsonl: id, kind_of_trap, title, text and subjects, each with its cells; an
-empty list means that the text does not say it of this subject.
+A text denies something, tells which of two came first, names kin, neighbours, former owners or
+rounded numbers. A line of OUT is like one of DATA/tables/contrast.jsonl: id, kind_of_trap, title,
+text and subjects, each with its cells; an empty list means that the text does not say it of this
+subject.
 """
 
 import argparse
@@ -35,7 +37,9 @@ def main() -> None:
 def made_texts(count: int, seed: int = 0) -> list[dict[str, Any]]:
     """Make this many texts, template after template."""
     rng = random.Random(seed)
-    return [filled(f"m{number:03d}", TEMPLATES[number % len(TEMPLATES)], rng) for number in range(count)]
+    return [
+        filled(f"m{number:03d}", TEMPLATES[number % len(TEMPLATES)], rng) for number in range(count)
+    ]
 
 
 def filled(identity: str, template: dict[str, Any], rng: random.Random) -> dict[str, Any]:
@@ -47,7 +51,10 @@ def filled(identity: str, template: dict[str, Any], rng: random.Random) -> dict[
 
     subjects = []
     for subject in template["subjects"]:
-        cells = {relation: [[text(value)] for value in values] for relation, values in subject["cells"].items()}
+        cells = {
+            relation: [[text(value)] for value in values]
+            for relation, values in subject["cells"].items()
+        }
         subjects.append({"name": text(subject["name"]), "kind": subject["kind"], "cells": cells})
     return {
         "id": identity,
@@ -68,9 +75,22 @@ def drawn(rng: random.Random) -> dict[str, str]:
     years = sorted(rng.sample(range(1790, 2015), 3))
     is_she = rng.random() < 0.5
     fields = {"a": f"{(women if is_she else men)[0]} {last[0]}", "b": f"{men[1]} {last[1]}"}
-    fields |= {"c": last[2], "la": last[3], "lb": last[4], "c_he": men[2], "d_he": men[3], "c_she": women[2]}
+    fields |= {
+        "c": last[2],
+        "la": last[3],
+        "lb": last[4],
+        "c_he": men[2],
+        "d_he": men[3],
+        "c_she": women[2],
+    }
     fields |= {"p": place[0], "q": place[1], "r": place[2], "s": place[3]}
-    fields |= {"trade": trades[0], "trade2": trades[1], "w": works[0], "w2": works[1], "w3": works[2]}
+    fields |= {
+        "trade": trades[0],
+        "trade2": trades[1],
+        "w": works[0],
+        "w2": works[1],
+        "w3": works[2],
+    }
     fields |= {"firm": f"{owners[0]} {kinds[0]}", "firm2": f"{owners[1]} {kinds[1]}"}
     fields |= {"year": str(years[0]), "year2": str(years[1]), "year3": str(years[2])}
     fields["award"] = rng.choice(NAMES["award"])

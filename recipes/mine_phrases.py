@@ -2,15 +2,17 @@
 
     python recipes/mine_phrases.py KB QUERIES.jsonl… OUT.jsonl
 
-QUERIES are KILT lines, or tables of triples; if no answer is given, nothing is right. OUT has the 20 best phrases in
-the order of the search, without reranking; recipes/teach_second_look.py reads it. The `meta` of a KILT line may have
-the `values` of a cell, each with its forms, and `is_kept`: see `MinedQuery`. If it has the `page` of a cell, eight of
-the phrases are from there, though the search put them further down; if it has `alone`, other pages that name the
-subject give none, since nobody has read whether they say more.
+QUERIES are KILT lines, or tables of triples; if no answer is given, nothing is right. OUT has the
+20 best phrases in the order of the search, without reranking; recipes/teach_second_look.py reads
+it. The `meta` of a KILT line may have the `values` of a cell, each with its forms, and `is_kept`:
+see `MinedQuery`. If it has the `page` of a cell, eight of the phrases are from there, though the
+search put them further down; if it has `alone`, other pages that name the subject give none, since
+nobody has read whether they say more.
 
-A line of OUT is `{"query", "answers", "pages", "paragraphs": [{"page_id", "title", "number", "text"}], "phrases":
-[[paragraph, start, end, score]], "values", "is_kept"}`. The phrases are sorted, the best first, and name their
-paragraph by its place in `paragraphs`, counted from 0.
+A line of OUT is `{"query", "answers", "pages", "paragraphs": [{"page_id", "title", "number",
+"text"}], "phrases": [[paragraph, start, end, score]], "values",
+"is_kept"}`. The phrases are sorted, the best first, and name their paragraph by its place in
+`paragraphs`, counted from 0.
 Source: arXiv 2010.10757 (a second model learns from the mistakes of the first).
 """
 
@@ -47,9 +49,13 @@ class MinedQuery:
 
     text: str
     answers: tuple[str, ...]  # without one, nothing is right
-    pages: tuple[str, ...]  # ids or titles of the pages where an answer is right; without one, it is right anywhere
+    pages: tuple[
+        str, ...
+    ]  # ids or titles of the pages where an answer is right; without one, it is right anywhere
     phrases: tuple[Answer, ...]
-    values: tuple[tuple[str, ...], ...] = ()  # the answers by what they mean, the usual form of each first
+    values: tuple[
+        tuple[str, ...], ...
+    ] = ()  # the answers by what they mean, the usual form of each first
     is_kept: bool = False  # a reader that judges already should keep its judgement
 
     def is_on_page(self, phrase: Answer) -> bool:
@@ -61,22 +67,30 @@ class MinedQuery:
         return labels_of([phrase], self.answers, self.pages)[0]
 
     def with_pages_hidden(self) -> Self:
-        """Return the query without the phrases of its pages, so that none is right, if there are others."""
+        """Return the query without the phrases of its pages, so that none is right, if there are
+        others.
+        """
         others = tuple(phrase for phrase in self.phrases if not self.is_on_page(phrase))
         return replace(self, phrases=others or self.phrases)
 
     def with_evidence_removed(self) -> Self:
-        """Return the query as if no sentence held an answer; if no phrase is left, hide its pages instead."""
+        """Return the query as if no sentence held an answer; if no phrase is left, hide its pages
+        instead.
+        """
         phrases = tuple(without_evidence(self.phrases, self.answers))
         return replace(self, phrases=phrases) if phrases else self.with_pages_hidden()
 
     def with_few_phrases(self, most: int, deep: int, rng: random.Random) -> Self:
-        """Return the query with its best phrases, `deep` of which give way to any that were ranked below them.
+        """Return the query with its best phrases, `deep` of which give way to any that were ranked
+        below them.
 
         If none of these is right, the last gives way to the first right one.
         """
         best, others = self.phrases[: most - deep], self.phrases[most - deep :]
-        best = (*best, *sorted(rng.sample(others, min(deep, len(others))), key=lambda phrase: -phrase.score))
+        best = (
+            *best,
+            *sorted(rng.sample(others, min(deep, len(others))), key=lambda phrase: -phrase.score),
+        )
         right = [phrase for phrase in others if self.label(phrase) == "right"]
         if right and all(self.label(phrase) != "right" for phrase in best):
             best = (*best[:-1], right[0])
@@ -111,10 +125,17 @@ def as_line(query: MinedQuery) -> dict[str, object]:
         "answers": query.answers,
         "pages": query.pages,
         "paragraphs": [
-            {"page_id": one.page_id, "title": one.title, "number": one.paragraph, "text": one.context}
+            {
+                "page_id": one.page_id,
+                "title": one.title,
+                "number": one.paragraph,
+                "text": one.context,
+            }
             for one in paragraphs.values()
         ],
-        "phrases": [(numbers[one.place[:2]], one.start, one.end, one.score) for one in query.phrases],
+        "phrases": [
+            (numbers[one.place[:2]], one.start, one.end, one.score) for one in query.phrases
+        ],
         "values": query.values,
         "is_kept": query.is_kept,
     }
@@ -132,7 +153,8 @@ def read_mined(files: Files) -> Iterator[MinedQuery]:
                 yield _query(as_record(fields, _Line), texts)
             except ValueError as error:
                 raise TrainingError(
-                    f"{path}:{number}: is not a query with phrases ({error}): write them with recipes/mine_phrases.py"
+                    f"{path}:{number}: is not a query with phrases ({error}): write them with "
+                    "recipes/mine_phrases.py"
                 ) from None
 
 
@@ -145,9 +167,20 @@ def _query(line: _Line, texts: dict[str, str]) -> MinedQuery:
         text = texts.setdefault(paragraph.text, paragraph.text)
         if not 0 <= start < end <= len(text):
             raise ValueError(f"a phrase has characters {start} to {end} of {len(text)}")
-        answer = text[start:end], score, paragraph.page_id, paragraph.title, paragraph.number, start, end, text
+        answer = (
+            text[start:end],
+            score,
+            paragraph.page_id,
+            paragraph.title,
+            paragraph.number,
+            start,
+            end,
+            text,
+        )
         phrases.append(Answer(*answer, unit=(start, end)))
-    return MinedQuery(line.query, line.answers, line.pages, tuple(phrases), line.values, line.is_kept)
+    return MinedQuery(
+        line.query, line.answers, line.pages, tuple(phrases), line.values, line.is_kept
+    )
 
 
 # Mining
@@ -159,7 +192,9 @@ def chosen_phrases(hits: Sequence[Answer], query: str, meta: Mapping[str, Any]) 
     usable = [
         hit
         for hit in hits
-        if not meta.get("alone") or hit.page_id == page or not whole_words(hit.context, subject, in_any_case=True)
+        if not meta.get("alone")
+        or hit.page_id == page
+        or not whole_words(hit.context, subject, in_any_case=True)
     ]
     own = [hit for hit in usable if hit.page_id == page][:OF_PAGE]
     others = [hit for hit in usable if hit not in own][: PHRASES - len(own)]
@@ -187,7 +222,11 @@ def mine(folder: Path, queries: list[Path], out: Path, device: str) -> None:
     metas: dict[object, Any] = {
         record["id"]: record["meta"] for record in records if "id" in record and "meta" in record
     }
-    asked = [(gold.input or "", gold) for gold in golds if kb.model.query_tokenizer.accepts(gold.input or "")]
+    asked = [
+        (gold.input or "", gold)
+        for gold in golds
+        if kb.model.query_tokenizer.accepts(gold.input or "")
+    ]
     with writing_to(out, KbqError), out.open("w", encoding="utf-8") as file:
         for first in range(0, len(asked), BATCH):
             batch = asked[first : first + BATCH]
@@ -196,8 +235,13 @@ def mine(folder: Path, queries: list[Path], out: Path, device: str) -> None:
                 answers, pages = sorted(gold.answers), sorted(pages_of(gold))
                 meta = metas.get(gold.id, {})
                 phrases = chosen_phrases(hits, text, meta)
-                values, is_kept = tuple(map(tuple, meta.get("values", ()))), meta.get("is_kept", False)
-                line = as_line(MinedQuery(text, tuple(answers), tuple(pages), tuple(phrases), values, is_kept))
+                values, is_kept = (
+                    tuple(map(tuple, meta.get("values", ()))),
+                    meta.get("is_kept", False),
+                )
+                line = as_line(
+                    MinedQuery(text, tuple(answers), tuple(pages), tuple(phrases), values, is_kept)
+                )
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
             print(f"{first + len(batch)} of {len(asked)} queries", file=sys.stderr)
     print(f"{out}: {len(asked)} queries, {len(golds) - len(asked)} were too long")

@@ -1,13 +1,16 @@
-"""Make benchmarks like those of the tables from public files: a knowledge source and queries in KILT's format.
+"""Make benchmarks like those of the tables from public files: a knowledge source and queries in
+KILT's format.
 
     python recipes/prepare_benchmarks.py squad dev-v1.1.json OUT
     python recipes/prepare_benchmarks.py redocred dev_revised.json OUT
-    python recipes/prepare_benchmarks.py kilt trex-dev-kilt.jsonl OUT --source kilt_knowledgesource.json \
+    python recipes/prepare_benchmarks.py kilt trex-dev-kilt.jsonl OUT --source
+    kilt_knowledgesource.json \
         --queries 2000 --pages 20000
 
-Each writes OUT/knowledge_source.jsonl and OUT/queries.jsonl. `kilt` takes a sample of the queries of one of KILT's own
-data sets, with the pages that answer them and as many others, chosen by a checksum, so that the sample is always the
-same and a larger one holds the smaller. docs/results/data.md says where the files are, and what differs from ours.
+Each writes OUT/knowledge_source.jsonl and OUT/queries.jsonl. `kilt` takes a sample of the queries
+of one of KILT's own data sets, with the pages that answer them and as many others, chosen by a
+checksum, so that the sample is always the same and a larger one holds the smaller.
+docs/results/data.md says where the files are, and what differs from ours.
 """
 
 import argparse
@@ -44,13 +47,21 @@ def write(path: Path, lines: Iterable[Record]) -> int:
 
 
 def page(page_id: str, title: str, paragraphs: Iterable[str]) -> Record:
-    return {"_id": page_id, "wikipedia_id": page_id, "wikipedia_title": title, "text": [title, *paragraphs]}
+    return {
+        "_id": page_id,
+        "wikipedia_id": page_id,
+        "wikipedia_title": title,
+        "text": [title, *paragraphs],
+    }
 
 
 def outputs(names: Iterable[str], provenance: list[Record]) -> list[Record]:
     """Return each name as an answer, then the first one with its pages."""
     answers = list(dict.fromkeys(names))
-    return [*({"answer": answer} for answer in answers), {"answer": answers[0], "provenance": provenance}]
+    return [
+        *({"answer": answer} for answer in answers),
+        {"answer": answers[0], "provenance": provenance},
+    ]
 
 
 def squad(path: Path) -> Output:
@@ -58,9 +69,16 @@ def squad(path: Path) -> Output:
     pages, queries = [], []
     for number, article in enumerate(whole(path)["data"]):
         title, page_id = article["title"].replace("_", " "), str(number)
-        pages.append(page(page_id, title, (paragraph["context"] for paragraph in article["paragraphs"])))
+        pages.append(
+            page(page_id, title, (paragraph["context"] for paragraph in article["paragraphs"]))
+        )
         for place, paragraph in enumerate(article["paragraphs"], start=1):
-            where = {"wikipedia_id": page_id, "title": title, "start_paragraph_id": place, "end_paragraph_id": place}
+            where = {
+                "wikipedia_id": page_id,
+                "title": title,
+                "start_paragraph_id": place,
+                "end_paragraph_id": place,
+            }
             queries += [
                 {
                     "id": asked["id"],
@@ -97,12 +115,19 @@ def redocred(path: Path, relations: dict[str, str]) -> Output:
         for (subject, relation), tails in objects.items():
             names = list(dict.fromkeys(mention["name"] for mention in entities[subject]))
             where = [{"wikipedia_id": page_id, "title": title}]
-            answers = [outputs((mention["name"] for mention in entities[tail]), where) for tail in dict.fromkeys(tails)]
+            answers = [
+                outputs((mention["name"] for mention in entities[tail]), where)
+                for tail in dict.fromkeys(tails)
+            ]
             queries.append(
                 {
                     "id": f"redocred-dev-{title}-{subject}-{relation}",
                     "input": f"{names[0]} [SEP] {relations.get(relation, relation)}",
-                    "meta": {"relation": relation, "subj_aliases": names, "subj_is_title": title in names},
+                    "meta": {
+                        "relation": relation,
+                        "subj_aliases": names,
+                        "subj_is_title": title in names,
+                    },
                     "output": [output for each in answers for output in each],
                 }
             )
@@ -114,25 +139,38 @@ def sampled(name: str, of: int, wanted: int) -> bool:
     return zlib.crc32(name.encode()) < 2**32 * wanted / max(of, 1)
 
 
-def kilt(path: Path, source: Path, wanted_queries: int, wanted_pages: int) -> tuple[Iterator[Record], list[Record]]:
+def kilt(
+    path: Path, source: Path, wanted_queries: int, wanted_pages: int
+) -> tuple[Iterator[Record], list[Record]]:
     """Sample one of KILT's data sets; the knowledge source (35 GiB) is read page by page."""
     every = list(records(path))
     queries = [query for query in every if sampled(str(query["id"]), len(every), wanted_queries)]
-    provenance = (item for query in queries for output in query["output"] for item in output.get("provenance", []))
+    provenance = (
+        item
+        for query in queries
+        for output in query["output"]
+        for item in output.get("provenance", [])
+    )
     gold = {str(item["wikipedia_id"]) for item in provenance}
     ids = ((one, str(one["wikipedia_id"])) for one in records(source))
     return (one for one, name in ids if name in gold or sampled(name, PAGES, wanted_pages)), queries
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kind", choices=["squad", "redocred", "kilt"])
     parser.add_argument("file", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--relations", type=Path, help="rel_info.json of DocRED: names of its relations")
+    parser.add_argument(
+        "--relations", type=Path, help="rel_info.json of DocRED: names of its relations"
+    )
     parser.add_argument("--source", type=Path, help="KILT's knowledge source")
     parser.add_argument("--queries", type=int, default=2000)
-    parser.add_argument("--pages", type=int, default=20_000, help="pages beside those that answer the queries")
+    parser.add_argument(
+        "--pages", type=int, default=20_000, help="pages beside those that answer the queries"
+    )
     given = parser.parse_args()
     pages: Iterable[Record]
     if given.kind == "kilt":

@@ -1,14 +1,17 @@
-"""Make queries of Re-DocRED and SQuAD dev to calibrate the default model on, and others to judge its probabilities.
+"""Make queries of Re-DocRED and SQuAD dev to calibrate the default model on, and others to judge
+its probabilities.
 
     python recipes/prepare_calibration.py DATA FOLDER
 
-Neither the encoders nor the reader were trained on these pages. Half of them, by a checksum of their titles, go into
-FOLDER/calibration.jsonl, the others into FOLDER/redocred.jsonl and FOLDER/squad.jsonl. They are KILT records about the
-pages of DATA/wiki. At most SQUAD questions of either half are taken, at random. Tables of persons, works and
-organisations, most of whose cells these pages do not state, go into FOLDER/cells.jsonl, and those of the
-other half, as triples, into FOLDER/unsaid.jsonl. FOLDER/impossible.jsonl has the slots of redocred.jsonl, and asks for
-what subjects cannot have, such as the spouse of a country: nothing is right there. The cells of DATA/tables that are
-meant for it are in FOLDER/cells.jsonl, too, and those of them that are stated in FOLDER/calibration.jsonl.
+Neither the encoders nor the reader were trained on these pages. Half of them, by a checksum of
+their titles, go into FOLDER/calibration.jsonl, the others into FOLDER/redocred.jsonl and
+FOLDER/squad.jsonl. They are KILT records about the pages of DATA/wiki. At most SQUAD questions of
+either half are taken, at random. Tables of persons, works and organisations, most of whose cells
+these pages do not state, go into FOLDER/cells.jsonl, and those of the
+other half, as triples, into FOLDER/unsaid.jsonl. FOLDER/impossible.jsonl has the slots of
+redocred.jsonl, and asks for what subjects cannot have, such as the spouse of a country: nothing is
+right there. The cells of DATA/tables that are meant for it are in FOLDER/cells.jsonl, too, and
+those of them that are stated in FOLDER/calibration.jsonl.
 """
 
 import random
@@ -30,15 +33,19 @@ EVERYTHING_HAS = {"instance of", "subclass of"}  # though it is not always annot
 def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the records whose gold has a page, each with the title of the first one."""
     for one in json_lines(path):
-        titles = [page["title"] for output in one["output"] for page in output.get("provenance", [])]
+        titles = [
+            page["title"] for output in one["output"] for page in output.get("provenance", [])
+        ]
         if titles:
             yield titles[0], one
 
 
 def impossible(asked: list[Record], slots: Iterable[Record], rng: random.Random) -> list[Record]:
-    """Ask for every second slot's relation of a subject that cannot have it: no subject that shares a relation has it.
+    """Ask for every second slot's relation of a subject that cannot have it: no subject that shares
+    a relation has it.
 
-    Each relation is as frequent here as among the slots that are asked, so that the relation alone says nothing.
+    Each relation is as frequent here as among the slots that are asked, so that the relation alone
+    says nothing.
     """
     relations_of, beside = defaultdict(set), defaultdict(set)
     for slot in slots:
@@ -48,7 +55,11 @@ def impossible(asked: list[Record], slots: Iterable[Record], rng: random.Random)
             beside[name] |= names
     found = {}
     for name in map(relation, rng.sample(asked, len(asked) // 2)):
-        others = [subject for subject, names in relations_of.items() if not any(name in beside[own] for own in names)]
+        others = [
+            subject
+            for subject, names in relations_of.items()
+            if not any(name in beside[own] for own in names)
+        ]
         if others and name not in EVERYTHING_HAS:
             subject = rng.choice(others)
             found[subject, name] = record(f"{subject}-{name}", f"{subject} [SEP] {name}")
@@ -59,7 +70,13 @@ def triples(subject: Subject) -> Iterator[Record]:
     """Yield the cells of a subject; those that its page does not state have no object."""
     for name in subject.usual():
         first, *others = subject.stated[name]
-        yield {"subject": subject.name, "relation": name, "object": first, "aliases": others, "page": subject.page_id}
+        yield {
+            "subject": subject.name,
+            "relation": name,
+            "object": first,
+            "aliases": others,
+            "page": subject.page_id,
+        }
     for name in subject.unsaid():
         yield {"subject": subject.name, "relation": name, "object": ""}
 
@@ -83,7 +100,8 @@ def main() -> None:
     known = [one for _, one in every]
     of_tables = [one for one in subjects(known) if held_out(one.page) and one.kind in TABLES]
     empty = [
-        record(f"unsaid-{one.name}-{name}", f"{one.name} [SEP] {name}") | {"meta": {"set": "redocred", "values": []}}
+        record(f"unsaid-{one.name}-{name}", f"{one.name} [SEP] {name}")
+        | {"meta": {"set": "redocred", "values": []}}
         for one in of_tables
         if calibrates(one.page)
         for name in one.unsaid()

@@ -1,9 +1,11 @@
-"""Select text to ask new questions about: paragraphs of DATA/wiki that no training or dev set asks about.
+"""Select text to ask new questions about: paragraphs of DATA/wiki that no training or dev set asks
+about.
 
     python recipes/prepare_corpus.py DATA OUT.jsonl
 
-Left out are pages of SQuAD dev and the held-out pages of Re-DocRED, paragraphs of SQuAD train and NQ, which have
-questions of people, and paragraphs of fewer than 40 words. The order is random: a part of the file is a sample.
+Left out are pages of SQuAD dev and the held-out pages of Re-DocRED, paragraphs of SQuAD train and
+NQ, which have questions of people, and paragraphs of fewer than 40 words. The order is random: a
+part of the file is a sample.
 """
 
 import random
@@ -25,7 +27,10 @@ def beginning(text: str) -> str:
 def squad_articles(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield title and paragraphs of each article."""
     for article in next(json_lines(path))["data"]:
-        yield article["title"].replace("_", " "), [paragraph["context"] for paragraph in article["paragraphs"]]
+        yield (
+            article["title"].replace("_", " "),
+            [paragraph["context"] for paragraph in article["paragraphs"]],
+        )
 
 
 def main() -> None:
@@ -33,8 +38,15 @@ def main() -> None:
     dev = list(squad_articles(data / "squad" / "dev-v1.1.json.xz"))
     dev_titles = {title.lower() for title, _ in dev}
     dev_texts = {beginning(text) for _, texts in dev for text in texts}
-    asked = {beginning(text) for _, texts in squad_articles(data / "squad" / "train-v1.1.json.xz") for text in texts}
-    asked |= {beginning(example["paragraph_text"]) for example in json_lines(data / "nq" / "qed-train.jsonl.xz")}
+    asked = {
+        beginning(text)
+        for _, texts in squad_articles(data / "squad" / "train-v1.1.json.xz")
+        for text in texts
+    }
+    asked |= {
+        beginning(example["paragraph_text"])
+        for example in json_lines(data / "nq" / "qed-train.jsonl.xz")
+    }
     found: list[tuple[str, str]] = []
     for page in json_lines(data / "wiki" / "knowledge_source.jsonl.xz"):
         title, texts = page["wikipedia_title"], page["text"][1:]
@@ -47,7 +59,10 @@ def main() -> None:
             if mark not in asked and len(text.split()) >= WORDS
         ]
     random.Random(0).shuffle(found)
-    pages = ({"id": str(number), "title": title, "paragraphs": [text]} for number, (title, text) in enumerate(found))
+    pages = (
+        {"id": str(number), "title": title, "paragraphs": [text]}
+        for number, (title, text) in enumerate(found)
+    )
     write_lines(out, pages)
 
 

@@ -1,14 +1,16 @@
-"""Make queries with known answers, to mine phrases for: KILT lines about the pages of DATA/wiki, and about passages.
+"""Make queries with known answers, to mine phrases for: KILT lines about the pages of DATA/wiki,
+and about passages.
 
     python recipes/prepare_judging.py DATA OUT
 
-OUT becomes a folder: wiki.jsonl asks the pages of DATA/wiki (questions of SQuAD and NQ, slot queries of Re-DocRED),
-passages.jsonl asks OUT/corpus.jsonl (slot queries of FewRel, KnowledgeNet, and sentences that say what their subject
-is). What a document of KnowledgeNet or a page of Re-DocRED was annotated as not stating is asked, too: nothing is right
-there. Held-out pages of Re-DocRED and the last fold of KnowledgeNet stay for tests. tables.jsonl has the cells of
-DATA/tables to teach from, all that are stated and most that are not, some in other wordings of known relations; its
-texts of other genres are pages of texts.jsonl. Queries of the other files are marked as `is_kept`: a reader that judges
-already should go on saying of them what it says.
+OUT becomes a folder: wiki.jsonl asks the pages of DATA/wiki (questions of SQuAD and NQ, slot
+queries of Re-DocRED), passages.jsonl asks OUT/corpus.jsonl (slot queries of FewRel, KnowledgeNet,
+and sentences that say what their subject is). What a document of KnowledgeNet or a page of
+Re-DocRED was annotated as not stating is asked, too: nothing is right there. Held-out pages of
+Re-DocRED and the last fold of KnowledgeNet stay for tests. tables.jsonl has the cells of
+DATA/tables to teach from, all that are stated and most that are not, some in other wordings of
+known relations; its texts of other genres are pages of texts.jsonl. Queries of the other files are
+marked as `is_kept`: a reader that judges already should go on saying of them what it says.
 """
 
 import random
@@ -37,7 +39,10 @@ from kbq.tables.relations import known_relations
 
 SQUAD_QUESTIONS = 36_000
 MOST_OF_REDOCRED, MOST_OF_FEWREL = 300, 350  # of a relation
-UNSAID, UNSAID_OF_OTHERS = 9_000, 2_000  # cells of persons, works and organisations; of places and events
+UNSAID, UNSAID_OF_OTHERS = (
+    9_000,
+    2_000,
+)  # cells of persons, works and organisations; of places and events
 UNSAID_OF_TABLES = 9_500  # cells that short pages of every kind do not state
 UNSAID_BESIDE = 4_500  # cells of subjects beside the title
 MADE = 140  # texts with traps from templates
@@ -48,7 +53,9 @@ TEST_FOLD = "4"
 Record = dict[str, Any]
 
 
-def record(identity: str, text: str, answers: Iterable[str] = (), page: str = "", title: str = "") -> Record:
+def record(
+    identity: str, text: str, answers: Iterable[str] = (), page: str = "", title: str = ""
+) -> Record:
     provenance = [{"wikipedia_id": page, "title": title}]
     outputs = [{"answer": answer, "provenance": provenance} for answer in dict.fromkeys(answers)]
     return {"id": identity, "input": text, "output": outputs or [{"answer": ""}]}
@@ -74,7 +81,9 @@ def at_most(most: int, records: Iterable[Record], rng: random.Random) -> list[Re
 def squad(path: Path, ids: dict[str, str]) -> Iterator[Record]:
     for article in next(json_lines(path))["data"]:
         title = article["title"].replace("_", " ")
-        for question in (question for paragraph in article["paragraphs"] for question in paragraph["qas"]):
+        for question in (
+            question for paragraph in article["paragraphs"] for question in paragraph["qas"]
+        ):
             if not any(one.get("start_inferred") for one in (question, *question["answers"])):
                 answers = [answer["text"] for answer in question["answers"]]
                 yield record(question["id"], question["question"], answers, ids[title], title)
@@ -84,12 +93,20 @@ def nq(path: Path, ids: dict[str, str]) -> Iterator[Record]:
     for line in json_lines(path):
         title = line["title_text"]
         if title in ids and any(line["answer_text"]):
-            yield record(str(line["example_id"]), line["question_text"], line["answer_text"], ids[title], title)
+            yield record(
+                str(line["example_id"]),
+                line["question_text"],
+                line["answer_text"],
+                ids[title],
+                title,
+            )
 
 
 def redocred(path: Path) -> Iterator[Record]:
     for line in json_lines(path):
-        titles = sorted(place["title"] for output in line["output"] for place in output.get("provenance", []))
+        titles = sorted(
+            place["title"] for output in line["output"] for place in output.get("provenance", [])
+        )
         if titles and not held_out(titles[0]):
             yield line
 
@@ -101,7 +118,9 @@ def unsaid(path: Path, rng: random.Random) -> Iterator[Record]:
         for name in [] if held_out(subject.page) else subject.unsaid():
             place = [{"wikipedia_id": subject.page_id, "title": subject.page}]
             asked = record(f"unsaid-{subject.name}-{name}", f"{subject.name} [SEP] {name}")
-            cells[subject.kind in TABLES].append(asked | {"output": [{"answer": "", "provenance": place}]})
+            cells[subject.kind in TABLES].append(
+                asked | {"output": [{"answer": "", "provenance": place}]}
+            )
     for is_of_tables, most in ((True, UNSAID), (False, UNSAID_OF_OTHERS)):
         yield from rng.sample(cells[is_of_tables], min(most, len(cells[is_of_tables])))
 
@@ -111,7 +130,9 @@ def slots(name: str, passages: Passages) -> Iterator[Record]:
     for number, ((title, _, _), questions) in enumerate(passages.items()):
         for place, asked in enumerate(questions):
             answers = [answer["text"] for answer in asked["answers"]]
-            yield record(f"{name}-{number}-{place}", asked["question"], answers, f"{name}-{number}", title)
+            yield record(
+                f"{name}-{number}-{place}", asked["question"], answers, f"{name}-{number}", title
+            )
 
 
 def corpus(name: str, passages: Passages) -> Iterator[Record]:
@@ -120,7 +141,9 @@ def corpus(name: str, passages: Passages) -> Iterator[Record]:
 
 
 def unstated(facts: list[Record]) -> Iterator[Record]:
-    """Yield subject and property of each document that does not state the property; nor does any other."""
+    """Yield subject and property of each document that does not state the property; nor does any
+    other.
+    """
     subjects, stated, missing = defaultdict(set), defaultdict(set), defaultdict(set)
     known = set()
     for fact in facts:
@@ -133,12 +156,16 @@ def unstated(facts: list[Record]) -> Iterator[Record]:
         for subject in sorted(subjects[document]):
             for name in sorted(missing[document] - stated[document]):
                 if (subject, name) not in known:
-                    yield record(f"{document}-{subject}-{name}", f"{subject} [SEP] {KNOWLEDGENET_NAMES[name]}")
+                    yield record(
+                        f"{document}-{subject}-{name}",
+                        f"{subject} [SEP] {KNOWLEDGENET_NAMES[name]}",
+                    )
 
 
 def about_wiki(data: Path, rng: random.Random) -> list[Record]:
     ids = {
-        page["wikipedia_title"]: page["wikipedia_id"] for page in json_lines(data / "wiki/knowledge_source.jsonl.xz")
+        page["wikipedia_title"]: page["wikipedia_id"]
+        for page in json_lines(data / "wiki/knowledge_source.jsonl.xz")
     }
     questions = list(squad(data / "squad/train-v1.1.json.xz", ids))
     return [
@@ -153,7 +180,9 @@ def about_passages(data: Path, rng: random.Random) -> tuple[list[Record], list[R
     """Return queries, and the pages of the corpus."""
     facts = list(json_lines(data / "knowledgenet/facts.jsonl.xz"))
     tests = {fact["passage"].strip() for fact in facts if fact["fold"] == TEST_FOLD}
-    sources: dict[str, Passages] = {name: defaultdict(list) for name in ("fewrel", "knowledgenet", "kinds")}
+    sources: dict[str, Passages] = {
+        name: defaultdict(list) for name in ("fewrel", "knowledgenet", "kinds")
+    }
     fewrel(data / "fewrel", rng, sources["fewrel"])
     knowledgenet(data / "knowledgenet/facts.jsonl.xz", rng, sources["knowledgenet"])
     kinds(data, rng, sources["kinds"])
@@ -169,7 +198,9 @@ def about_passages(data: Path, rng: random.Random) -> tuple[list[Record], list[R
 def part_of(text: Record) -> str:
     """Return what a text of DATA/tables is for; texts without a mark are dealt out by their ids."""
     number = zlib.crc32(text["id"].encode()) % 5
-    return str(text.get("part") or ("judge" if number == 0 else "calibrate" if number == 1 else "teach"))
+    return str(
+        text.get("part") or ("judge" if number == 0 else "calibrate" if number == 1 else "teach")
+    )
 
 
 def texts_of(data: Path) -> Iterator[tuple[str, Record]]:
@@ -187,20 +218,37 @@ def pages_of_texts(data: Path) -> Iterator[Record]:
 
 
 def cells_of_texts(data: Path) -> Iterator[Record]:
-    """Yield a cell for each relation that was asked of a subject of a text, in the form of the other cells."""
+    """Yield a cell for each relation that was asked of a subject of a text, in the form of the
+    other cells.
+    """
     for page, text in texts_of(data):
         for number, subject in enumerate(text["subjects"]):
             for name, values in subject["cells"].items():
                 forms = [form for value in values for form in value]
-                cell = record(f"{page}-{number}-{name}", f"{subject['name']} [SEP] {name}", forms, page, text["title"])
-                meta = {"kind": subject["kind"], "page": page, "title": text["title"], "values": values}
-                yield cell | {"meta": meta | {"beside": subject["name"] != text["title"], "part": part_of(text)}}
+                cell = record(
+                    f"{page}-{number}-{name}",
+                    f"{subject['name']} [SEP] {name}",
+                    forms,
+                    page,
+                    text["title"],
+                )
+                meta = {
+                    "kind": subject["kind"],
+                    "page": page,
+                    "title": text["title"],
+                    "values": values,
+                }
+                yield cell | {
+                    "meta": meta
+                    | {"beside": subject["name"] != text["title"], "part": part_of(text)}
+                }
 
 
 def cells_of(data: Path, part: str) -> Iterator[Record]:
     """Yield all cells of DATA/tables that are for this: teach, calibrate or judge.
 
-    Those of subjects beside the title, and of texts, are `alone`: another page may say what their page does not.
+    Those of subjects beside the title, and of texts, are `alone`: another page may say what their
+    page does not.
     """
     for name in ("cells", "beside"):
         for cell in json_lines(data / f"tables/{name}.jsonl.xz"):
@@ -208,14 +256,18 @@ def cells_of(data: Path, part: str) -> Iterator[Record]:
                 yield cell | {"meta": cell["meta"] | {"set": name, "alone": name == "beside"}}
     for cell in cells_of_texts(data):
         if cell["meta"]["part"] == part:
-            yield cell | {"meta": cell["meta"] | {"set": cell["meta"]["page"].split("-")[0], "alone": True}}
+            yield cell | {
+                "meta": cell["meta"] | {"set": cell["meta"]["page"].split("-")[0], "alone": True}
+            }
 
 
 def about_tables(data: Path, rng: random.Random) -> list[Record]:
     by_set: dict[str, list[Record]] = defaultdict(list)
     for cell in cells_of(data, "teach"):
         by_set["stated" if cell["meta"]["values"] else cell["meta"]["set"]].append(cell)
-    wordings = {known.name: [one for one in known.query if one != known.name] for known in known_relations()}
+    wordings = {
+        known.name: [one for one in known.query if one != known.name] for known in known_relations()
+    }
     most = {"cells": UNSAID_OF_TABLES, "beside": UNSAID_BESIDE}
     chosen = [
         cell
@@ -234,7 +286,10 @@ def main(data: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     queries, pages = about_passages(data, rng)
     for name, asked in (("wiki", about_wiki(data, rng)), ("passages", queries)):
-        write_lines(out / f"{name}.jsonl", [one | {"meta": one.get("meta", {}) | {"is_kept": True}} for one in asked])
+        write_lines(
+            out / f"{name}.jsonl",
+            [one | {"meta": one.get("meta", {}) | {"is_kept": True}} for one in asked],
+        )
     write_lines(out / "corpus.jsonl", pages)
     write_lines(out / "texts.jsonl", list(pages_of_texts(data)))
     write_lines(out / "tables.jsonl", about_tables(data, rng))

@@ -1,13 +1,15 @@
-"""Make a corpus of KnowledgeNet's last fold, which neither judge nor calibration has seen, and a table of its facts.
+"""Make a corpus of KnowledgeNet's last fold, which neither judge nor calibration has seen, and a
+table of its facts.
 
     python recipes/prepare_knowledgenet.py FACTS.jsonl.xz OUT
 
-OUT becomes a folder. corpus.jsonl has a page for each document, with the passages that are annotated as its paragraphs.
-A page is called like its subject, the one that most of its facts are about; `silent` has, for each paragraph, the
-relations that it was annotated not to state. gold.jsonl has triples: a subject is called by its longest name in its
-document, objects come with all of theirs. A subject that is a pronoun, and nothing else, is the only subject that the
-document names, or is left out. A relation that a document was annotated not to state, and that it states nowhere else,
-has no object, for each of its subjects.
+OUT becomes a folder. corpus.jsonl has a page for each document, with the passages that are
+annotated as its paragraphs. A page is called like its subject, the one that most of its facts are
+about; `silent` has, for each paragraph, the relations that it was annotated not to state.
+gold.jsonl has triples: a subject is called by its longest name in its document, objects come with
+all of theirs. A subject that is a pronoun, and nothing else, is the only subject that the document
+names, or is left out. A relation that a document was annotated not to state, and that it states
+nowhere else, has no object, for each of its subjects.
 """
 
 import sys
@@ -19,7 +21,18 @@ from typing import Any
 from prepare_judging import TEST_FOLD
 from prepare_slots import KNOWLEDGENET_NAMES, PRONOUNS, json_lines, write_lines
 
-MORE_PRONOUNS = {"which", "that", "whom", "whose", "me", "us", "himself", "herself", "itself", "themselves"}
+MORE_PRONOUNS = {
+    "which",
+    "that",
+    "whom",
+    "whose",
+    "me",
+    "us",
+    "himself",
+    "herself",
+    "itself",
+    "themselves",
+}
 Fact = Mapping[str, Any]
 
 
@@ -39,7 +52,10 @@ class Document:
             for side in ("subject", "object"):
                 if is_name(fact[side]):
                     names[fact[f"{side}_qid"] or fact[side]].add(fact[side])
-        self._names = {thing: sorted(several, key=lambda name: (-len(name), name)) for thing, several in names.items()}
+        self._names = {
+            thing: sorted(several, key=lambda name: (-len(name), name))
+            for thing, several in names.items()
+        }
 
     def names(self, fact: Fact, side: str) -> list[str]:
         """Return the names of a side, the longest first; none where it has only pronouns."""
@@ -48,7 +64,11 @@ class Document:
     @property
     def subjects(self) -> Counter[str]:
         """Count the facts about each subject."""
-        return Counter(names[0] for fact in self.facts if fact["object"] and (names := self.names(fact, "subject")))
+        return Counter(
+            names[0]
+            for fact in self.facts
+            if fact["object"] and (names := self.names(fact, "subject"))
+        )
 
     def page(self) -> dict[str, object]:
         silent: dict[str, list[str]] = {text: [] for text in self.passages}
@@ -56,7 +76,12 @@ class Document:
             if not fact["object"]:
                 silent[fact["passage"]].append(KNOWLEDGENET_NAMES[fact["property"]])
         title = next((name for name, _ in self.subjects.most_common(1)), "")
-        return {"id": self.id, "title": title, "paragraphs": list(silent), "silent": list(silent.values())}
+        return {
+            "id": self.id,
+            "title": title,
+            "paragraphs": list(silent),
+            "silent": list(silent.values()),
+        }
 
     def triples(self) -> Iterator[tuple[str, str, str, list[str]]]:
         """Yield page, subject, relation and the names of an object."""
@@ -76,10 +101,20 @@ class Document:
 
 def gold(documents: Sequence[Document]) -> Iterator[dict[str, object]]:
     seen = set()
-    for page, subject, relation, names in (triple for document in documents for triple in document.triples()):
+    for page, subject, relation, names in (
+        triple for document in documents for triple in document.triples()
+    ):
         seen.add((subject, relation))
-        yield {"subject": subject, "relation": relation, "object": names[0], "aliases": names[1:], "page": page}
-    for subject, relation in dict.fromkeys(slot for document in documents for slot in document.unstated()):
+        yield {
+            "subject": subject,
+            "relation": relation,
+            "object": names[0],
+            "aliases": names[1:],
+            "page": page,
+        }
+    for subject, relation in dict.fromkeys(
+        slot for document in documents for slot in document.unstated()
+    ):
         if (subject, relation) not in seen:
             yield {"subject": subject, "relation": relation, "object": ""}
 
@@ -96,7 +131,8 @@ def main(facts: Path, out: Path) -> None:
     stated = sum(bool(fact["object"]) for document in documents for fact in document.facts)
     kept = sum(1 for document in documents for _ in document.triples())
     print(
-        f"{len(documents)} documents, {stated} facts, {stated - kept} of them about pronouns whose names are not known"
+        f"{len(documents)} documents, {stated} facts, {stated - kept} of them about pronouns "
+        "whose names are not known"
     )
 
 

@@ -1,11 +1,13 @@
-"""Make slot queries to train the default model on: passages of Re-DocRED, KnowledgeNet and FewRel with their queries.
+"""Make slot queries to train the default model on: passages of Re-DocRED, KnowledgeNet and FewRel
+with their queries.
 
     python recipes/prepare_slots.py DATA OUT.jsonl
 
-DATA is a folder with redocred/, knowledgenet/, fewrel/, qamr/, nq/ and wiki/ as the model card names them. One page in
-five of Re-DocRED is held out, so that the benchmark can tell seen from unseen pages; T-REx is never read. Sentences
-that say what their subject is ("Emma is a novel by …") become queries for `instance of` and `occupation`, which no
-other source has. Mentions of wiki/el-train become queries for the first paragraph of the page that they mean.
+DATA is a folder with redocred/, knowledgenet/, fewrel/, qamr/, nq/ and wiki/ as the model card
+names them. One page in five of Re-DocRED is held out, so that the benchmark can tell seen from
+unseen pages; T-REx is never read. Sentences that say what their subject is ("Emma is a novel by …")
+become queries for `instance of` and `occupation`, which no other source has. Mentions of
+wiki/el-train become queries for the first paragraph of the page that they mean.
 """
 
 import json
@@ -47,16 +49,24 @@ BEHIND_A_KIND = (
     "about|and|as|at|based|best|born|by|consisting|currently|designed|directed|during|featuring|for|from|in|known|made|"
     "near|of|on|or|set|since|situated|starring|that|under|used|when|where|which|who|whom|whose|with|within|written"
 )
-A_KIND = re.compile(rf"(?:a|an|the|one of the) ([^.,;:()\[\]]{{2,70}}?)(?=\s+(?:{BEHIND_A_KIND})\b|[.,;:(\[]|\s*$)")
-LIFE = re.compile(r"\bborn\b|\bdied\b|\d{4} ?[-–] ?(?:\w+ )?(?:\d+ )?(?:\w+ )?\d{4}")  # in the brackets behind a name
-LIKE_A_PERSON = re.compile(r"(?:er|or|ist|ian|man|woman|ant|eer|ess|ath|ete)s?$")  # an occupation, or a river
+A_KIND = re.compile(
+    rf"(?:a|an|the|one of the) ([^.,;:()\[\]]{{2,70}}?)(?=\s+(?:{BEHIND_A_KIND})\b|[.,;:(\[]|\s*$)"
+)
+LIFE = re.compile(
+    r"\bborn\b|\bdied\b|\d{4} ?[-–] ?(?:\w+ )?(?:\d+ )?(?:\w+ )?\d{4}"
+)  # in the brackets behind a name
+LIKE_A_PERSON = re.compile(
+    r"(?:er|or|ist|ian|man|woman|ant|eer|ess|ath|ete)s?$"
+)  # an occupation, or a river
 
 Question = dict[str, Any]
 Passages = dict[tuple[str, str, str], list[Question]]  # (title, text, group) → questions
 
 
 def held_out(page: str) -> bool:
-    """Return whether a Re-DocRED page is kept from training, by its name, so that every script agrees."""
+    """Return whether a Re-DocRED page is kept from training, by its name, so that every script
+    agrees.
+    """
     return zlib.crc32(page.encode()) % 5 == 0
 
 
@@ -97,7 +107,9 @@ def fewrel(folder: Path, rng: random.Random, passages: Passages) -> None:
             ]
             subject = text[slice(*spans[0])]
             title = subject if rng.random() < TITLE_SHARE else ""
-            passages[title, text.rstrip(), relation].append(question(subject, names[relation][0], text, [spans[1]]))
+            passages[title, text.rstrip(), relation].append(
+                question(subject, names[relation][0], text, [spans[1]])
+            )
 
 
 def knowledgenet(path: Path, rng: random.Random, passages: Passages) -> None:
@@ -116,17 +128,23 @@ def knowledgenet(path: Path, rng: random.Random, passages: Passages) -> None:
             continue
         start, end = (int(place) - int(fact["passage_start"]) for place in fact["o"])
         if fact["passage"][start:end] == fact["object"]:
-            asked = question(subject, KNOWLEDGENET_NAMES[fact["property"]], fact["passage"], [(start, end)])
+            asked = question(
+                subject, KNOWLEDGENET_NAMES[fact["property"]], fact["passage"], [(start, end)]
+            )
             of_text[fact["passage"]].append((subject, asked, fact["property"]))
     for text, asked_of in of_text.items():
         main = Counter(subject for subject, *_ in asked_of).most_common(1)[0][0]
         named = main in text
         title = main if not named or rng.random() < TITLE_SHARE else ""
         merged: dict[str, Question] = {}
-        for _, asked, _ in asked_of:  # several objects of one property are several right answers of one query
-            merged.setdefault(asked["question"], {"question": asked["question"], "answers": []})["answers"] += asked[
+        for (
+            _,
+            asked,
+            _,
+        ) in asked_of:  # several objects of one property are several right answers of one query
+            merged.setdefault(asked["question"], {"question": asked["question"], "answers": []})[
                 "answers"
-            ]
+            ] += asked["answers"]
         passages[title, text, asked_of[0][2]] += merged.values()
 
 
@@ -137,7 +155,11 @@ def redocred(path: Path, source: Path, rng: random.Random, passages: Passages) -
     counts: Counter[str] = Counter()
     for query in queries:
         subject, relation = query["input"].split(" [SEP] ")
-        proven = [(o["answer"], p["wikipedia_id"]) for o in query["output"] for p in o.get("provenance", [])]
+        proven = [
+            (o["answer"], p["wikipedia_id"])
+            for o in query["output"]
+            for p in o.get("provenance", [])
+        ]
         if not proven or counts[relation] >= MOST_PER_RELATION:
             continue
         page = pages[proven[0][1]]
@@ -157,7 +179,8 @@ def redocred(path: Path, source: Path, rng: random.Random, passages: Passages) -
 
 
 def kind(subject: str, text: str) -> tuple[str, list[tuple[int, int]]] | None:
-    """Return the relation that a sentence "SUBJECT is a …" states, and the places of the kind and of its last word.
+    """Return the relation that a sentence "SUBJECT is a …" states, and the places of the kind and
+    of its last word.
 
     >>> text = "Emma Stone (born 1988) is an American stage actress who was born in Arizona."
     >>> relation, places = kind("Emma Stone", text)
@@ -181,15 +204,25 @@ def kind(subject: str, text: str) -> tuple[str, list[tuple[int, int]]] | None:
         return None
     first = found.start(1)
     end = first + words[-1][1][1]
-    starts = sorted({first + words[0][1][0], first + words[-1][1][0]}) if len(words) <= 3 else [first + words[-1][1][0]]
+    starts = (
+        sorted({first + words[0][1][0], first + words[-1][1][0]})
+        if len(words) <= 3
+        else [first + words[-1][1][0]]
+    )
     return "occupation" if person else "instance of", [(start, end) for start in starts]
 
 
 def kinds(data: Path, rng: random.Random, passages: Passages) -> None:
     """Add the sentences of NQ, FewRel and KnowledgeNet that say what their subject is."""
-    known = [(line["title_text"], line["paragraph_text"]) for line in json_lines(data / "nq/qed-train.jsonl.xz")]
+    known = [
+        (line["title_text"], line["paragraph_text"])
+        for line in json_lines(data / "nq/qed-train.jsonl.xz")
+    ]
     for instances in next(json_lines(data / "fewrel/val_wiki.json.xz")).values():
-        known += [(" ".join(i["tokens"][n] for n in i["h"][2][0]), " ".join(i["tokens"])) for i in instances]
+        known += [
+            (" ".join(i["tokens"][n] for n in i["h"][2][0]), " ".join(i["tokens"]))
+            for i in instances
+        ]
     facts = json_lines(data / "knowledgenet/facts.jsonl.xz")
     known += [(fact["subject"], fact["passage"].strip()) for fact in facts if fact["subject"]]
     for subject, text in dict.fromkeys(known):
@@ -200,15 +233,23 @@ def kinds(data: Path, rng: random.Random, passages: Passages) -> None:
 
 
 def mentions(data: Path, passages: Passages) -> None:
-    """Add marked mentions, answered by the name of the page that they mean, where its first paragraph holds it."""
-    pages = {page["wikipedia_id"]: page for page in json_lines(data / "wiki/knowledge_source.jsonl.xz")}
+    """Add marked mentions, answered by the name of the page that they mean, where its first
+    paragraph holds it.
+    """
+    pages = {
+        page["wikipedia_id"]: page for page in json_lines(data / "wiki/knowledge_source.jsonl.xz")
+    }
     for line in json_lines(data / "wiki/el-train-kilt.jsonl.xz"):
         place = line["output"][0]["provenance"][0]
         text = "".join(pages[place["wikipedia_id"]]["text"][1:2])
         answers = occurrences(re.sub(r" \(.*\)$", "", place["title"]), text)[:1]
         if answers:
-            before, marked, after = re.split(r"(\[START_ENT\].*\[END_ENT\])", line["input"], flags=re.DOTALL)
-            context = " ".join([*before.split()[-MENTION_WORDS:], marked, *after.split()[:MENTION_WORDS]])
+            before, marked, after = re.split(
+                r"(\[START_ENT\].*\[END_ENT\])", line["input"], flags=re.DOTALL
+            )
+            context = " ".join(
+                [*before.split()[-MENTION_WORDS:], marked, *after.split()[:MENTION_WORDS]]
+            )
             asked = question("", "", text, answers) | {"question": context}
             passages[place["title"], text, "mentions"].append(asked)
 

@@ -1,9 +1,10 @@
-"""Split Re-DocRED's queries into those about pages that the default model was trained on, and about others.
+"""Split Re-DocRED's queries into those about pages that the default model was trained on, and about
+others.
 
     python recipes/split_redocred.py redocred-dev-kilt.jsonl.xz FOLDER
 
-A query with provenance on pages of both kinds counts as seen. The unseen pages stand in halves, too: one to tune on and
-one to ask about; a query with pages of both halves is left out of these.
+A query with provenance on pages of both kinds counts as seen. The unseen pages stand in halves,
+too: one to tune on and one to ask about; a query with pages of both halves is left out of these.
 """
 
 import sys
@@ -24,7 +25,10 @@ def parts_of(record: dict[str, Any]) -> list[str]:
     if not all(map(held_out, titles)):
         return ["redocred-seen"]
     halves = {zlib.crc32(title.encode()) // 5 % 2 for title in titles}
-    return ["redocred-unseen", *(f"redocred-unseen-{'ab'[half]}" for half in halves if len(halves) == 1)]
+    return [
+        "redocred-unseen",
+        *(f"redocred-unseen-{'ab'[half]}" for half in halves if len(halves) == 1),
+    ]
 
 
 def main() -> None:

@@ -1,23 +1,27 @@
 """Teach the reader of a model to judge the phrases of a search, with phrases that were mined.
 
-    python recipes/teach_second_look.py MODEL OUT EXAMPLES.jsonl… [--epochs 1] [--seed 0] [--learning-rate 1.5e-4]
-        [--half 0] [--larger READER READER] [--before MODEL] [--phrases 8] [--deep 0] [--frozen 0] [--renamed 0]
-        [--mentions]
+    python recipes/teach_second_look.py MODEL OUT EXAMPLES.jsonl… [--epochs 1] [--seed 0]
+        [--learning-rate 1.5e-4] [--half 0] [--larger READER READER] [--before MODEL] [--phrases 8]
+        [--deep 0] [--frozen 0] [--renamed 0] [--mentions]
 
-MODEL is a folder with a reader (recipes/bundle_reader.py), or `default`; EXAMPLES are files of recipes/mine_phrases.py.
-A larger reader, a checkpoint of `kbq train reader`, learns the same from --half 0 of the queries, another from --half
-1; with --larger, both teach the model's reader, each on the queries that it has not seen. Of queries that are marked as
-kept, the reader of --before (by default, of MODEL) teaches, too, so that what is new costs nothing elsewhere. A share
-of the others, --renamed, is asked with another name in the query and in the title: a page is about its title, whatever
-the text calls it. Of the --phrases of a query, --deep come from further down the ranking. With --mentions,
-a window that does not name the subject begins with the last mention before it. A killed run resumes.
+MODEL is a folder with a reader (recipes/bundle_reader.py), or `default`; EXAMPLES are files of
+recipes/mine_phrases.py. A larger reader, a checkpoint of `kbq train reader`, learns the same from
+--half 0 of the queries, another from --half 1; with --larger, both teach the model's reader, each
+on the queries that it has not seen. Of queries that are marked as kept, the reader of --before (by
+default, of MODEL) teaches, too, so that what is new costs nothing elsewhere. A share of the others,
+--renamed, is asked with another name in the query and in the title: a page is about its title,
+whatever the text calls it. Of the --phrases of a query, --deep come from further down the ranking.
+With --mentions,
+a window that does not name the subject begins with the last mention before it. A killed run
+resumes.
 Several of other seeds are better together: recipes/average_models.py --readers.
 
-The whole reader learns, but for its word embeddings, which are the model's, and its --frozen lowest layers. Phrases
-compete with each other and with "none of these is right", and so do the tokens around them; of several values of a
-cell, each is right by itself. A larger reader learns from half of the queries, so what it says of the other half is not
-learned by heart. Sources: arXiv 1710.10723 (paragraphs compete); arXiv 2012.12624, Eq. 5 (the share of all that is
-right); arXiv 1503.02531 (distillation); arXiv 1606.09282 (learning without forgetting).
+The whole reader learns, but for its word embeddings, which are the model's, and its --frozen lowest
+layers. Phrases compete with each other and with "none of these is right", and so do the tokens
+around them; of several values of a cell, each is right by itself. A larger reader learns from half
+of the queries, so what it says of the other half is not learned by heart. Sources: arXiv 1710.10723
+(paragraphs compete); arXiv 2012.12624, Eq. 5 (the share of all that is right); arXiv 1503.02531
+(distillation); arXiv 1606.09282 (learning without forgetting).
 """
 
 import argparse
@@ -75,11 +79,19 @@ from kbq.tuning.calibrate import Label, answers_in_all, phrase_loss
 
 EVERY = 25  # steps between two reports
 CHECKPOINT, JUDGE = "reader", "judge.safetensors"  # in the folder of a larger reader that judges
-NONE, RETRIEVAL = 8.0, 0.5  # at the start: the sum of two logits of a right answer; what ten points are worth
+NONE, RETRIEVAL = (
+    8.0,
+    0.5,
+)  # at the start: the sum of two logits of a right answer; what ten points are worth
 SPREAD = 0.02  # of a new judge's weights
-FASTER = 3  # times the learning rate of the encoder, which can read already, for the layers of the judge
+FASTER = (
+    3  # times the learning rate of the encoder, which can read already, for the layers of the judge
+)
 SCALAR_RATE = 1e-2  # of `none` and `retrieval`, which have far to go
-WEIGHTS = {"phrases": 1.0, "tokens": 0.5}  # of the losses; half as much beside those of larger readers
+WEIGHTS = {
+    "phrases": 1.0,
+    "tokens": 0.5,
+}  # of the losses; half as much beside those of larger readers
 TAUGHT_WEIGHTS = {"taught phrases": 1.0, "taught tokens": 0.5}
 
 
@@ -92,12 +104,19 @@ class TeachingSettings(StepSettings):
     batch: int = 14  # queries: about 4,000 tokens
     dropout: float = 0.0
     phrases: int = 8  # judged for a query
-    removed: float = 0.3  # share of the queries whose evidence is removed, so that none of their phrases is right
+    # Share of the queries whose evidence is removed, so that none of their phrases is right.
+    removed: float = 0.3
     hidden: float = 0.05  # share of those whose pages are hidden, to the same effect
-    frozen: int = 0  # lowest layers, which do not learn: a step takes less time, and less is forgotten
-    mentions: bool = False  # an earlier mention of the subject is read, too, where a window has none
+    frozen: int = (
+        0  # lowest layers, which do not learn: a step takes less time, and less is forgotten
+    )
+    mentions: bool = (
+        False  # an earlier mention of the subject is read, too, where a window has none
+    )
     deep: int = 0  # of the phrases judged, drawn from further down the ranking
-    renamed: float = 0.0  # share of the queries that are not kept whose subject, and its page, get another name
+    renamed: float = (
+        0.0  # share of the queries that are not kept whose subject, and its page, get another name
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +145,22 @@ class RerankerRun(Run):
         """Prepare a run.
 
         Args:
-            larger: two readers, taught with either half of the queries; each teaches the reader on the other half.
+            larger: two readers, taught with either half of the queries; each teaches the reader on
+                the other half.
             before: the reader before the run, which teaches queries that are kept.
         """
         if not settings.epochs > 0:
             raise TrainingError(f"epochs is {settings.epochs}, must be above 0")
         self.reader, self.queries, self.larger, self.before = reader, queries, larger, before
-        self.weights = WEIGHTS | {name: weight / 2 for name, weight in WEIGHTS.items() if larger} | TAUGHT_WEIGHTS
+        self.weights = (
+            WEIGHTS
+            | {name: weight / 2 for name, weight in WEIGHTS.items() if larger}
+            | TAUGHT_WEIGHTS
+        )
         network, judge = reader.reranking
-        layers = dict.fromkeys([*judge.inner.parameters(), *judge.outer.parameters()], FASTER * settings.learning_rate)
+        layers = dict.fromkeys(
+            [*judge.inner.parameters(), *judge.outer.parameters()], FASTER * settings.learning_rate
+        )
         rates = layers | dict.fromkeys([judge.none, judge.retrieval], SCALAR_RATE)
         steps = math.ceil(len(queries) * settings.epochs / (settings.batch * settings.accumulate))
         super().__init__([network], settings, steps, settings.dropout)
@@ -157,15 +183,23 @@ class RerankerRun(Run):
         ids = [reader.query_tokenizer.ids_of(query.text) for query in queries]
         subjects = [subject_of(query.text) for query in queries]
         read = read_around(reader, ids, [query.phrases for query in queries], subjects)
-        losses = [query_losses(judge, query, windows) for query, windows in zip(queries, read, strict=True)]
+        losses = [
+            query_losses(judge, query, windows)
+            for query, windows in zip(queries, read, strict=True)
+        ]
         of_phrases, of_tokens = (torch.stack(each) for each in zip(*losses, strict=True))
         tokens = sum(len(each.excerpt.window.ids) for windows in read for each in windows)
-        share = of_phrases.new_tensor([0.5 if query.is_kept and self.before else 1.0 for query in queries])
+        share = of_phrases.new_tensor(
+            [0.5 if query.is_kept and self.before else 1.0 for query in queries]
+        )
         own = {"phrases": share * of_phrases, "tokens": share * of_tokens}
         return own | self._taught(ids, queries, read), tokens
 
     def _taught(
-        self, ids: Sequence[Sequence[int]], queries: Sequence[MinedQuery], read: Sequence[Sequence[ReadWindow]]
+        self,
+        ids: Sequence[Sequence[int]],
+        queries: Sequence[MinedQuery],
+        read: Sequence[Sequence[ReadWindow]],
     ) -> dict[str, Tensor]:
         """Return how the reader differs from those that teach it, if there are any."""
         if not self.larger and not self.before:
@@ -192,28 +226,40 @@ class RerankerRun(Run):
     def digest(self) -> str:
         """Return a digest of initial weights, queries, and the weights of all that teach."""
         teachers = [*self.larger, *([self.before] if self.before else [])]
-        return passages_digest(self.queries, weights_digest([*self.modules, *(one.network for one in teachers)]))
+        return passages_digest(
+            self.queries, weights_digest([*self.modules, *(one.network for one in teachers)])
+        )
 
 
-def prepare(reader: Reader, queries: Iterable[MinedQuery], settings: TeachingSettings) -> tuple[list[MinedQuery], int]:
-    """Choose the phrases of each query that are judged in training; also return how many queries are left out."""
+def prepare(
+    reader: Reader, queries: Iterable[MinedQuery], settings: TeachingSettings
+) -> tuple[list[MinedQuery], int]:
+    """Choose the phrases of each query that are judged in training; also return how many queries
+    are left out.
+    """
     rng = random.Random(settings.seed)
     every = list(queries)
-    usable = [query for query in every if query.phrases and reader.query_tokenizer.accepts(query.text)]
+    usable = [
+        query for query in every if query.phrases and reader.query_tokenizer.accepts(query.text)
+    ]
     prepared = [
-        _seen(query, settings, rng.random()).with_few_phrases(settings.phrases, settings.deep, rng) for query in usable
+        _seen(query, settings, rng.random()).with_few_phrases(settings.phrases, settings.deep, rng)
+        for query in usable
     ]
     if settings.renamed:
         names = sorted({slot[0] for query in usable if (slot := slot_of(query.text))})
         prepared = [
-            query if query.is_kept or rng.random() >= settings.renamed else renamed(query, rng.choice(names))
+            query
+            if query.is_kept or rng.random() >= settings.renamed
+            else renamed(query, rng.choice(names))
             for query in prepared
         ]
     return prepared, len(every) - len(usable)
 
 
 def renamed(query: MinedQuery, name: str) -> MinedQuery:
-    """Give the subject another name, in the query and in the title of its own page, not in the text.
+    """Give the subject another name, in the query and in the title of its own page, not in the
+    text.
 
     A query stays as it is if none of its phrases is on a page of this title.
     """
@@ -222,10 +268,16 @@ def renamed(query: MinedQuery, name: str) -> MinedQuery:
         return query
     subject, _ = slot
     titles = {phrase.title for phrase in query.phrases}
-    called = {title: name + title[len(subject) :] for title in titles if IN_BRACKETS.sub("", title) == subject}
+    called = {
+        title: name + title[len(subject) :]
+        for title in titles
+        if IN_BRACKETS.sub("", title) == subject
+    }
     if not called:
         return query
-    phrases = tuple(replace(phrase, title=called.get(phrase.title, phrase.title)) for phrase in query.phrases)
+    phrases = tuple(
+        replace(phrase, title=called.get(phrase.title, phrase.title)) for phrase in query.phrases
+    )
     pages = tuple(called.get(page, page) for page in query.pages)  # ids or titles
     return replace(query, text=query.text.replace(subject, name, 1), phrases=phrases, pages=pages)
 
@@ -234,7 +286,11 @@ def _seen(query: MinedQuery, settings: TeachingSettings, drawn: float) -> MinedQ
     """Return the query as it is, without its evidence, or without its pages. `drawn`: from 0 to 1."""
     if drawn < settings.hidden:
         return query.with_pages_hidden()
-    return query.with_evidence_removed() if query.answers and drawn < settings.hidden + settings.removed else query
+    return (
+        query.with_evidence_removed()
+        if query.answers and drawn < settings.hidden + settings.removed
+        else query
+    )
 
 
 def new_judge(dim: int) -> PhraseJudge:
@@ -258,10 +314,12 @@ def give_rates(optimizer: Optimizer, rates: Mapping[nn.Parameter, float]) -> Non
 
 
 def judging_reader(model: str | Path, device: str) -> Reader:
-    """Open the reader of a model, or a larger one, with its judge or a new one; its word embeddings stay frozen.
+    """Open the reader of a model, or a larger one, with its judge or a new one; its word embeddings
+    stay frozen.
 
-    `model`: a folder, or `default`; of a larger reader, a checkpoint of `kbq train reader`, or a folder of
-    `teach_reranker`. Raises ModelError if there is no such model, it has no reader, or it is damaged.
+    `model`: a folder, or `default`; of a larger reader, a checkpoint of `kbq train reader`, or a
+    folder of `teach_reranker`. Raises ModelError if there is no such model, it has no reader, or it
+    is damaged.
     """
     if is_model(model):
         folder = local_folder(model)
@@ -290,7 +348,9 @@ def is_model(source: str | Path) -> bool:
 
 
 def half_of(query: MinedQuery) -> int:
-    """Return the half of the queries that a query is in, 0 or 1: all queries about a page are in one."""
+    """Return the half of the queries that a query is in, 0 or 1: all queries about a page are in
+    one.
+    """
     about = "\n".join(sorted(query.pages)) or query.text
     return zlib.crc32(about.encode("utf-8", "surrogatepass")) % 2
 
@@ -308,7 +368,8 @@ def teach_reranker(
     command: str = "",
     on_step: Callable[[StepReport], None] = lambda step: None,
 ) -> TeachingOutcome:
-    """Write a copy of a model whose reader judges phrases. A killed run resumes from `OUT.partial/checkpoint.pt`.
+    """Write a copy of a model whose reader judges phrases. A killed run resumes from
+    `OUT.partial/checkpoint.pt`.
 
     Args:
         examples: files of `read_mined`.
@@ -321,14 +382,18 @@ def teach_reranker(
 
     Raises:
         TrainingError: see `train_encoders`.
-        ModelError: there is no such model, or it has no reader, or a larger one has another tokenizer.
+        ModelError: there is no such model, or it has no reader, or a larger one has another
+            tokenizer.
     """
     settings = settings or TeachingSettings()
     if len(larger) not in (0, 2):
-        raise TrainingError(f"there are {len(larger)} larger readers: give two, taught with halves 0 and 1")
+        raise TrainingError(
+            f"there are {len(larger)} larger readers: give two, taught with halves 0 and 1"
+        )
     if larger and before:
         raise TrainingError(
-            f"{before} would teach nothing, because larger readers teach all queries: leave --before out"
+            f"{before} would teach nothing, because larger readers teach all queries: leave "
+            "--before out"
         )
     with output_folder(Path(out)) as folder:
         digests = example_digests(examples)
@@ -342,8 +407,8 @@ def teach_reranker(
         queries, left_out = prepare(reader, mined, settings)
         if not queries:
             raise TrainingError(
-                f"none of {left_out} queries in {', '.join(digests)} has phrases and is short enough: the reader takes "
-                f"{reader.query_tokenizer.max_tokens} tokens"
+                f"none of {left_out} queries in {', '.join(digests)} has phrases and is short "
+                f"enough: the reader takes {reader.query_tokenizer.max_tokens} tokens"
             )
         freeze(reader, settings.frozen)
         reader.reranking[0].reads_mentions |= settings.mentions
@@ -354,8 +419,14 @@ def teach_reranker(
         run = RerankerRun(reader, queries, settings, readers, kept_by)
         run.run(folder / "checkpoint.pt", on_step)
         outcome = TeachingOutcome(len(queries), left_out, run.steps)
-        facts = training_facts(command, model, digests, settings, outcome=dataclasses.asdict(outcome))
-        facts |= {"half": half, "larger": list(map(str, larger)), "before": str(before or model) if kept_by else None}
+        facts = training_facts(
+            command, model, digests, settings, outcome=dataclasses.asdict(outcome)
+        )
+        facts |= {
+            "half": half,
+            "larger": list(map(str, larger)),
+            "before": str(before or model) if kept_by else None,
+        }
         _save(reader, model, folder / "model", facts)
     return outcome
 
@@ -404,27 +475,35 @@ def _checkpoint(folder: Path) -> Path:
 
 def judged(judge: PhraseJudge, windows: Sequence[ReadWindow]) -> Tensor:
     """Return the log odds of all phrases of a query, window after window. Shape: (phrases,)."""
-    return odds(judge, *(torch.cat(parts) for parts in zip(*(window[1:3] for window in windows), strict=True)))
+    return odds(
+        judge,
+        *(torch.cat(parts) for parts in zip(*(window[1:3] for window in windows), strict=True)),
+    )
 
 
-def query_losses(judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWindow]) -> tuple[Tensor, Tensor]:
+def query_losses(
+    judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWindow]
+) -> tuple[Tensor, Tensor]:
     """Return the losses of the phrases of one query, and of the tokens around them; scalars."""
     phrases = answers_in_all(windows, query.phrases)
     labels = [query.label(phrase) for phrase in phrases]
     alone = judged(judge, windows)
     found = alone.new_tensor([phrase.score for phrase in phrases])
     scores = alone + judge.retrieval * (found - found.max()) / POINTS
-    loss = value_loss(scores, labels, [normalise_answer(phrase.text) for phrase in phrases], query.values)
+    loss = value_loss(
+        scores, labels, [normalise_answer(phrase.text) for phrase in phrases], query.values
+    )
     return loss, token_loss(query, windows, judge.none / 2, is_nothing_right(labels))
 
 
 def value_loss(
     scores: Tensor, labels: Sequence[Label], names: Sequence[str], values: Sequence[Sequence[str]]
 ) -> Tensor:
-    """Return the mean loss of the values that were found; without values, that of all right phrases together.
+    """Return the mean loss of the values that were found; without values, that of all right phrases
+    together.
 
-    Each value competes with what is wrong and with "none", not with other values. Where its usual form was found, its
-    other forms take no part.
+    Each value competes with what is wrong and with "none", not with other values. Where its usual
+    form was found, its other forms take no part.
 
     >>> scores, labels = torch.tensor([3.0, 2.0, 1.0]).log(), ("right", "right", "wrong")
     >>> loss = value_loss(scores, labels, ["poet", "editor", "child"], [("poet",), ("editor",)])
@@ -446,28 +525,41 @@ def value_loss(
 def taught_losses(
     judges: Sequence[PhraseJudge], query: MinedQuery, read: Sequence[Sequence[ReadWindow]]
 ) -> tuple[Tensor, Tensor]:
-    """Return KL(larger reader ‖ reader) over the phrases found for a query and "none", and over all tokens and "none".
+    """Return KL(larger reader ‖ reader) over the phrases found for a query and "none", and over all
+    tokens and "none".
 
-    `judges`: those of the reader and of the larger one. `read`: what both have read, in the same windows.
+    `judges`: those of the reader and of the larger one. `read`: what both have read, in the same
+    windows.
     """
     (own_phrases, own_tokens), (phrases, tokens) = (
         _said(judge, query, windows) for judge, windows in zip(judges, read, strict=True)
     )
     return (
-        distillation_loss(own_phrases, phrases.detach(), torch.ones_like(own_phrases, dtype=torch.bool)),
-        distillation_loss(own_tokens, tokens.detach(), torch.ones_like(own_tokens, dtype=torch.bool)),
+        distillation_loss(
+            own_phrases, phrases.detach(), torch.ones_like(own_phrases, dtype=torch.bool)
+        ),
+        distillation_loss(
+            own_tokens, tokens.detach(), torch.ones_like(own_tokens, dtype=torch.bool)
+        ),
     )
 
 
-def _said(judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWindow]) -> tuple[Tensor, Tensor]:
-    """Return scores of the phrases that were found and of "none", and logits of all tokens and of "none".
+def _said(
+    judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWindow]
+) -> tuple[Tensor, Tensor]:
+    """Return scores of the phrases that were found and of "none", and logits of all tokens and of
+    "none".
 
     Shapes: (1, phrases + 1) and (2, tokens + 1).
     """
     numbers_of = [window.excerpt.numbers for window in windows]
     alone = torch.split(judged(judge, windows), [len(window.tokens) for window in windows])
-    scores = torch.cat([part[: len(numbers)] for part, numbers in zip(alone, numbers_of, strict=True)])
-    found = scores.new_tensor([query.phrases[number].score for numbers in numbers_of for number in numbers])
+    scores = torch.cat(
+        [part[: len(numbers)] for part, numbers in zip(alone, numbers_of, strict=True)]
+    )
+    found = scores.new_tensor(
+        [query.phrases[number].score for numbers in numbers_of for number in numbers]
+    )
     scores = scores + judge.retrieval * (found - found.max()) / POINTS
     logits = torch.cat([window.logits for window in windows], dim=1)
     return (
@@ -481,11 +573,15 @@ def is_nothing_right(labels: Sequence[Label]) -> bool:
     return all(label == "wrong" for label in labels)
 
 
-def token_loss(query: MinedQuery, windows: Sequence[ReadWindow], none: Tensor, is_none: bool) -> Tensor:
-    """Return -log of the share of the tokens that open answers among all tokens and "none", and of those that close.
+def token_loss(
+    query: MinedQuery, windows: Sequence[ReadWindow], none: Tensor, is_none: bool
+) -> Tensor:
+    """Return -log of the share of the tokens that open answers among all tokens and "none", and of
+    those that close.
 
-    Windows of other pages in which an answer occurs take no part. The loss is 0 where there is nothing to choose.
-    `none`: the logit of "none". Shape: (1,). `is_none`: whether "none" is right where no answer occurs.
+    Windows of other pages in which an answer occurs take no part. The loss is 0 where there is
+    nothing to choose. `none`: the logit of "none". Shape: (1,). `is_none`: whether "none" is right
+    where no answer occurs.
     """
     logits = [none.expand(2, 1)]  # shapes: (2, tokens)
     golds = [torch.zeros(2, 1, dtype=torch.bool, device=none.device)]
@@ -505,7 +601,9 @@ def token_loss(query: MinedQuery, windows: Sequence[ReadWindow], none: Tensor, i
 
 
 def answer_places(answers: Iterable[str], excerpt: Excerpt, context: str) -> list[tuple[int, int]]:
-    """Return first and last token of every answer in the text of a window of `context`, in any case."""
+    """Return first and last token of every answer in the text of a window of `context`, in any
+    case.
+    """
     begin, stop = int(excerpt.text.starts[0]), int(excerpt.text.ends[-1])
     text = context[begin:stop]
     return [
@@ -551,7 +649,10 @@ def main() -> None:
         )  # fmt: skip
     except KbqError as error:
         sys.exit(str(error))
-    print(f"{options.out}: {outcome.queries} queries, {outcome.left_out} left out, {outcome.steps} steps")
+    print(
+        f"{options.out}: {outcome.queries} queries, {outcome.left_out} left out, {outcome.steps} "
+        "steps"
+    )
 
 
 def show(step: StepReport) -> None:

@@ -1,11 +1,13 @@
 """Tune the query encoder of a model against all tokens of the training passages at once.
 
-    python recipes/tune_queries.py MODEL OUT slots.jsonl squad-train.json.xz [--squad 2000] [--epochs 1.5]
+    python recipes/tune_queries.py MODEL OUT slots.jsonl squad-train.json.xz [--squad 2000]
+    [--epochs 1.5]
 
-The passages become a phrase dump that stays as it is; a query's gold tokens compete with all other tokens of the dump
-(full softmax), not only with those of a batch. This is query-side fine-tuning (arXiv 2012.12624, section 4.5) with
-every row as a candidate instead of the top 100, which small dumps allow. The phrase encoder is not touched: knowledge
-bases built with MODEL can be asked with OUT.
+The passages become a phrase dump that stays as it is; a query's gold tokens compete with all other
+tokens of the dump (full softmax), not only with those of a batch. This is query-side fine-tuning
+(arXiv 2012.12624, section 4.5) with every row as a candidate instead of the top 100, which small
+dumps allow. The phrase encoder is not touched: knowledge bases built with MODEL can be asked with
+OUT.
 """
 
 import argparse
@@ -38,7 +40,9 @@ WARMUP = 0.05  # share of the steps
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A query's token ids, and for start and end: its gold rows, and the rows of equal answers elsewhere."""
+    """A query's token ids, and for start and end: its gold rows, and the rows of equal answers
+    elsewhere.
+    """
 
     ids: list[int]
     gold: tuple[np.ndarray, np.ndarray]
@@ -46,7 +50,9 @@ class Example:
 
 
 def gold_rows(shard: Shard, passage: int, query: TrainingQuery) -> tuple[list[int], list[int]]:
-    """Return the first row of each answer's first word and the last row of its last, where the filter kept them."""
+    """Return the first row of each answer's first word and the last row of its last, where the
+    filter kept them.
+    """
     rows = shard.rows_of(passage)
     begins, stops = shard.starts[rows], shard.ends[rows]
     starts, ends = [], []
@@ -88,13 +94,19 @@ def make_examples(model: Model, shard: Shard, passages: list[Passage]) -> list[E
 
 
 def loss_of(queries: Tensor, rows: Tensor, batch: list[Example], side: int) -> Tensor:
-    """Return -log of the gold rows' share of the softmax over all rows. Shapes: (queries, dim), (rows, dim)."""
+    """Return -log of the gold rows' share of the softmax over all rows. Shapes: (queries, dim),
+    (rows, dim).
+    """
     scores = (queries.to(rows.dtype) @ rows.T).float()
     owner = np.repeat(np.arange(len(batch)), [len(example.gold[side]) for example in batch])
     gold = np.concatenate([example.gold[side] for example in batch])
-    of_gold = scores.new_full((len(batch), max(len(example.gold[side]) for example in batch)), -torch.inf)
+    of_gold = scores.new_full(
+        (len(batch), max(len(example.gold[side]) for example in batch)), -torch.inf
+    )
     place = np.concatenate([np.arange(len(example.gold[side])) for example in batch])
-    of_gold = of_gold.index_put((torch.from_numpy(owner), torch.from_numpy(place)), scores[owner, gold])
+    of_gold = of_gold.index_put(
+        (torch.from_numpy(owner), torch.from_numpy(place)), scores[owner, gold]
+    )
     hidden = np.repeat(np.arange(len(batch)), [len(example.ignored[side]) for example in batch])
     scores[hidden, np.concatenate([example.ignored[side] for example in batch])] = -torch.inf
     return (scores.logsumexp(dim=1) - of_gold.logsumexp(dim=1)).mean()
@@ -114,20 +126,33 @@ def main() -> None:
     passages += rng.sample(squad, min(options.squad, len(squad)))
     pages = [Page(str(i), p.title, (Paragraph(0, p.text),)) for i, p in enumerate(passages)]
     with tempfile.TemporaryDirectory() as folder:
-        shard = KnowledgeBase.build(pages, Path(folder) / "kb", model, bm25=False).searcher.shards[0]
+        shard = KnowledgeBase.build(pages, Path(folder) / "kb", model, bm25=False).searcher.shards[
+            0
+        ]
         examples = make_examples(model, shard, passages)
         rows = torch.from_numpy(shard.vectors * model.scale).bfloat16().to(model.device)
         print(f"{len(examples)} queries, {len(rows)} rows", flush=True)
         train(model, rows, examples, int(options.epochs * len(examples) / BATCH), rng)
-    tuned = {"command": "recipes/tune_queries.py", "epochs": options.epochs, "squad": options.squad, "seed": 0}
-    model.config = dataclasses.replace(model.config, training=model.config.training | {"query side": tuned})
+    tuned = {
+        "command": "recipes/tune_queries.py",
+        "epochs": options.epochs,
+        "squad": options.squad,
+        "seed": 0,
+    }
+    model.config = dataclasses.replace(
+        model.config, training=model.config.training | {"query side": tuned}
+    )
     model.save(options.out, "int8")
 
 
-def train(model: Model, rows: Tensor, examples: list[Example], steps: int, rng: random.Random) -> None:
+def train(
+    model: Model, rows: Tensor, examples: list[Example], steps: int, rng: random.Random
+) -> None:
     """Move the query encoder alone, batch by batch."""
     recompute_attention(model.queries)
-    optimizer = Optimizer([p for p in model.queries.parameters() if p.requires_grad], LEARNING_RATE, WARMUP, steps)
+    optimizer = Optimizer(
+        [p for p in model.queries.parameters() if p.requires_grad], LEARNING_RATE, WARMUP, steps
+    )
     begun, average = time.monotonic(), 0.0
     order: list[int] = []
     for step in range(steps):
@@ -135,13 +160,18 @@ def train(model: Model, rows: Tensor, examples: list[Example], steps: int, rng: 
             order = rng.sample(range(len(examples)), len(examples)) + order
         batch = [examples[order.pop()] for _ in range(BATCH)]
         with autocast(model.device):
-            starts, ends = model.queries(*padded([e.ids for e in batch], model.tokenizer.pad_token_id, model.device))
+            starts, ends = model.queries(
+                *padded([e.ids for e in batch], model.tokenizer.pad_token_id, model.device)
+            )
         loss = (loss_of(starts, rows, batch, 0) + loss_of(ends, rows, batch, 1)) / 2
         optimizer.add(loss)
         optimizer.step()
         average += (float(loss.detach()) - average) * (0.05 if step else 1)
         if step % 20 == 0:
-            print(f"step {step}/{steps} loss {average:.3f} {time.monotonic() - begun:.0f} s", flush=True)
+            print(
+                f"step {step}/{steps} loss {average:.3f} {time.monotonic() - begun:.0f} s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

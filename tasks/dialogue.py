@@ -1,4 +1,6 @@
-"""Dialogue: Wizard of Wikipedia. The query is the last turns of a dialogue; the answer is a reply, not a phrase."""
+"""Dialogue: Wizard of Wikipedia. The query is the last turns of a dialogue; the answer is a reply,
+not a phrase.
+"""
 
 from kbq.kilt.task import Task, dialogue
 

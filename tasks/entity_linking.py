@@ -1,4 +1,6 @@
-"""Entity linking: a mention between [START_ENT] and [END_ENT]; the answer is the title of the page it refers to."""
+"""Entity linking: a mention between [START_ENT] and [END_ENT]; the answer is the title of the page
+it refers to.
+"""
 
 from kbq.kilt.task import Task, mention
 

@@ -1,4 +1,6 @@
-"""Passage retrieval: BEIR, MS MARCO and the like. The query is a question; pages alone are predicted."""
+"""Passage retrieval: BEIR, MS MARCO and the like. The query is a question; pages alone are
+predicted.
+"""
 
 from kbq.kilt.task import Task, question
 

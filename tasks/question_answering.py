@@ -5,7 +5,9 @@ from kbq.kilt.task import Task, question
 
 def _short_answers(name: str, part: str = "", **lines: int) -> Task:
     metrics = ("em", "f1", "KILT-em", "KILT-f1")
-    return Task(name, question, answer="phrase", metrics=metrics, ranked="KILT-em", lines=lines, part=part)
+    return Task(
+        name, question, answer="phrase", metrics=metrics, ranked="KILT-em", lines=lines, part=part
+    )
 
 
 TASKS = (

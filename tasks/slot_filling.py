@@ -1,4 +1,6 @@
-"""Slot filling: T-REx, zero-shot relation extraction. The query is `subject [SEP] relation`; the answer is a phrase."""
+"""Slot filling: T-REx, zero-shot relation extraction. The query is `subject [SEP] relation`; the
+answer is a phrase.
+"""
 
 from kbq.kilt.task import Task, slot
 

@@ -6,8 +6,13 @@ from kbq.dump.shards import CLOSES, OPENS, Shard
 
 
 def best_spans(shard: Shard, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The float64 score of the best span of at most 20 tokens that starts at each row. Shape: (rows,)."""
-    opens, closes = ((shard.vectors.astype(np.float64) @ side.astype(np.float64)).tolist() for side in (start, end))
+    """The float64 score of the best span of at most 20 tokens that starts at each row. Shape:
+    (rows,).
+    """
+    opens, closes = (
+        (shard.vectors.astype(np.float64) @ side.astype(np.float64)).tolist()
+        for side in (start, end)
+    )
     positions, edges = shard.positions.tolist(), shard.edges.tolist()
     paragraphs = shard.paragraphs_of(np.arange(len(shard))).tolist()
     best = np.full(len(shard), -np.inf)

@@ -1,4 +1,6 @@
-"""Fixtures: a tiny BERT of this test run's own, a model, pages and a knowledge base made with it; no network."""
+"""Fixtures: a tiny BERT of this test run's own, a model, pages and a knowledge base made with it;
+no network.
+"""
 
 import os
 
@@ -26,7 +28,9 @@ from writers import watched
 from kbq.corpus.pages import Page, Paragraph
 from kbq.storage.limited import LimitedProcess
 
-hypothesis.settings.register_profile("kbq", deadline=None)  # no test depends on how busy the machine is
+hypothesis.settings.register_profile(
+    "kbq", deadline=None
+)  # no test depends on how busy the machine is
 hypothesis.settings.load_profile("kbq")
 
 if TYPE_CHECKING:
@@ -39,7 +43,21 @@ if TYPE_CHECKING:
 LATIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZéłÖ"
 HEBREW = "אבגדהוזחטיךכלםמןנסעףפץצקרשת"
 CHINESE = "居里夫人出生在华沙是一位科学家。，"
-WORDS = ("the", "city", "river", "was", "born", "in", "of", "Paris", "Warsaw", "Marie", "Curie", "place", "birth")
+WORDS = (
+    "the",
+    "city",
+    "river",
+    "was",
+    "born",
+    "in",
+    "of",
+    "Paris",
+    "Warsaw",
+    "Marie",
+    "Curie",
+    "place",
+    "birth",
+)
 SWITCHES = (  # of Chromium, without which it asks hosts of its own
     *("headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-sync"),
     *("disable-background-networking", "disable-component-update"),
@@ -85,10 +103,14 @@ SLOW = (
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark slow tests, and put those first that take longest, so that no worker is left with them at the end."""
+    """Mark slow tests, and put those first that take longest, so that no worker is left with them
+    at the end.
+    """
     items.sort(key=lambda item: not any(part in item.nodeid for part in LONGEST))
     for item in items:
-        if any(part in item.nodeid for part in SLOW) or "browser" in getattr(item, "fixturenames", ()):
+        if any(part in item.nodeid for part in SLOW) or "browser" in getattr(
+            item, "fixturenames", ()
+        ):
             item.add_marker(pytest.mark.slow)
 
 
@@ -117,10 +139,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     """The last words of `make check` say what it has left out."""
     if config.getoption("markexpr") == "not slow":
-        left = "examples of the documentation, browsers, other CPUs, clusters, kills, doors, training, random histories"
+        left = (
+            "examples of the documentation, browsers, other CPUs, clusters, kills, doors, "
+            "training, random histories"
+        )
         terminalreporter.write_line(f"left for `make check-all`: {left}")
 
 
@@ -147,10 +174,14 @@ def writers() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_process_tries_checkpoints() -> Iterator[None]:
-    """Checkpoints are tried in one limited process instead of one each, as importing torch there takes seconds."""
+    """Checkpoints are tried in one limited process instead of one each, as importing torch there
+    takes seconds.
+    """
     call = LimitedProcess.call
 
-    def call_shared(self: LimitedProcess, function: Callable[..., Any], *args: Any, **limits: Any) -> Any:
+    def call_shared(
+        self: LimitedProcess, function: Callable[..., Any], *args: Any, **limits: Any
+    ) -> Any:
         if not function.__module__.startswith("kbq.model."):
             return call(self, function, *args, **limits)
         call(shared, os.chdir, Path.cwd())
@@ -163,9 +194,16 @@ def one_process_tries_checkpoints() -> Iterator[None]:
 
 @pytest.fixture
 def goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Checks that a training to `tmp_path / "out"` that is killed in a step ends with the same bytes as a whole one."""
+    """Checks that a training to `tmp_path / "out"` that is killed in a step ends with the same
+    bytes as a whole one.
+    """
 
-    def check(train: Callable[..., object], arguments: dict[str, Any], killed_in: int, files: Sequence[str]) -> None:
+    def check(
+        train: Callable[..., object],
+        arguments: dict[str, Any],
+        killed_in: int,
+        files: Sequence[str],
+    ) -> None:
         from killed import Killed
 
         def stop(step: Any) -> None:
@@ -181,7 +219,9 @@ def goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
         train(**arguments, on_step=steps.append)
         assert steps[0].step == killed_in
         for name in files:
-            assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+            assert (tmp_path / "out" / name).read_bytes() == (
+                tmp_path / "whole" / name
+            ).read_bytes()
         assert not (tmp_path / "out.partial").exists()
 
     return check
@@ -189,19 +229,35 @@ def goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 
 @pytest.fixture(scope="session")
 def make_tokenizer() -> Callable[..., Any]:
-    """A cased WordPiece tokenizer that spells unknown words letter by letter; keywords replace its settings."""
+    """A cased WordPiece tokenizer that spells unknown words letter by letter; keywords replace its
+    settings.
+    """
     import tokenizers
     import transformers
 
     def make(**settings: Any) -> Any:
         letters = LATIN + HEBREW
-        pieces = [*SPECIAL, *WORDS, *letters, *(f"##{letter}" for letter in letters), *CHINESE, *"0123456789.,:;-'?!()"]
+        pieces = [
+            *SPECIAL,
+            *WORDS,
+            *letters,
+            *(f"##{letter}" for letter in letters),
+            *CHINESE,
+            *"0123456789.,:;-'?!()",
+        ]
         vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
         vocabulary |= {f"##{digit}": len(vocabulary) + digit for digit in range(10)}
         inner = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
-        inner.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+        inner.normalizer = tokenizers.normalizers.BertNormalizer(
+            lowercase=False, strip_accents=False
+        )
         inner.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-        names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
+        names = {
+            "cls_token": "[CLS]",
+            "sep_token": "[SEP]",
+            "pad_token": "[PAD]",
+            "unk_token": "[UNK]",
+        }
         inputs = ["input_ids", "token_type_ids", "attention_mask"]
         return transformers.PreTrainedTokenizerFast(
             tokenizer_object=inner, **names | {"model_input_names": inputs} | settings
@@ -231,7 +287,9 @@ def bert_config(make_tokenizer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def make_checkpoint(make_tokenizer: Callable[..., Any], bert_config: Callable[..., Any]) -> Callable[..., Path]:
+def make_checkpoint(
+    make_tokenizer: Callable[..., Any], bert_config: Callable[..., Any]
+) -> Callable[..., Path]:
     """Writes a random BERT-like encoder and its tokenizer into a folder."""
     import torch
     import transformers
@@ -246,14 +304,18 @@ def make_checkpoint(make_tokenizer: Callable[..., Any], bert_config: Callable[..
 
 
 @pytest.fixture(scope="session")
-def checkpoint(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(
+    make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A BERT of 2 layers with 16 dimensions."""
     return make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
 
 
 @pytest.fixture(scope="session")
 def qa_checkpoint(
-    make_tokenizer: Callable[..., Any], bert_config: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+    make_tokenizer: Callable[..., Any],
+    bert_config: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """A random question-answering network of 2 layers with 16 dimensions."""
     import torch
@@ -261,7 +323,9 @@ def qa_checkpoint(
 
     folder = tmp_path_factory.mktemp("reader")
     torch.manual_seed(5)
-    transformers.BertForQuestionAnswering(bert_config(max_position_embeddings=64)).save_pretrained(folder)
+    transformers.BertForQuestionAnswering(bert_config(max_position_embeddings=64)).save_pretrained(
+        folder
+    )
     make_tokenizer().save_pretrained(folder)
     return folder
 
@@ -291,7 +355,10 @@ def new_model(checkpoint: Path) -> Iterator[Callable[..., "Model"]]:
         model = Model.new(str(source), config)
         torch.manual_seed(seed)
         with torch.no_grad():
-            for parameter in [*model.queries.start_head.parameters(), *model.queries.end_head.parameters()]:
+            for parameter in [
+                *model.queries.start_head.parameters(),
+                *model.queries.end_head.parameters(),
+            ]:
                 parameter.add_(0.3 * torch.randn_like(parameter))
             model.phrases.filter.weight.copy_(torch.randn_like(model.phrases.filter.weight))
             model.phrases.filter.bias.zero_()
@@ -306,7 +373,9 @@ def new_model(checkpoint: Path) -> Iterator[Callable[..., "Model"]]:
 
 
 @pytest.fixture(scope="session")
-def model_folder(new_model: Callable[..., "Model"], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folder(
+    new_model: Callable[..., "Model"], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A saved model."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
     new_model().save(folder)
@@ -326,7 +395,15 @@ def seal_again() -> Callable[[Path], None]:
     """Makes the record of a changed model agree with its files, as whoever forges one would."""
     from safetensors.torch import load_file
 
-    from kbq.model.model_folder import RECORDS, SPARTA, WEIGHTS, fingerprint, read_config, sealed_files, write_config
+    from kbq.model.model_folder import (
+        RECORDS,
+        SPARTA,
+        WEIGHTS,
+        fingerprint,
+        read_config,
+        sealed_files,
+        write_config,
+    )
     from kbq.storage.records import write_record
     from kbq.words.sparta import read_record_of
 
@@ -346,7 +423,9 @@ def seal_again() -> Callable[[Path], None]:
 
 
 @pytest.fixture(scope="session")
-def other_folder(new_model: Callable[..., "Model"], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def other_folder(
+    new_model: Callable[..., "Model"], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A saved model with other phrase vectors."""
     folder = tmp_path_factory.mktemp("models") / "other"
     new_model(seed=3).save(folder)
@@ -359,7 +438,10 @@ def pages() -> list[Page]:
     source = random.Random(4)
 
     def sentence() -> str:
-        words = [source.choice(WORDS) if source.random() < 0.7 else _word(source) for _ in range(source.randint(3, 9))]
+        words = [
+            source.choice(WORDS) if source.random() < 0.7 else _word(source)
+            for _ in range(source.randint(3, 9))
+        ]
         return " ".join(words).capitalize() + "."
 
     return [
@@ -428,7 +510,9 @@ def with_every_index(checkpoint: Path) -> Callable[[Path, list[Page], Path], Pat
 
 
 @pytest.fixture(scope="session")
-def judging_model(new_model: Callable[..., "Model"], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def judging_model(
+    new_model: Callable[..., "Model"], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A saved model with a random reader that judges phrases."""
     import torch
     from bundle_reader import save_reader
@@ -447,7 +531,9 @@ def judging_model(new_model: Callable[..., "Model"], tmp_path_factory: pytest.Te
 
 
 @pytest.fixture(scope="session")
-def judging_kb(judging_model: Path, pages: list[Page], tmp_path_factory: pytest.TempPathFactory) -> "KnowledgeBase":
+def judging_kb(
+    judging_model: Path, pages: list[Page], tmp_path_factory: pytest.TempPathFactory
+) -> "KnowledgeBase":
     """The pages with vectors and words, asked with that model; tests read it only."""
     from kbq.kb import KnowledgeBase
 
@@ -466,7 +552,9 @@ def codes_do_not_err(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def encoded() -> Callable[..., "EncodedParagraph"]:
-    """Makes a paragraph `w0 w1 w2 …` of which the words at `positions` were kept with these vectors."""
+    """Makes a paragraph `w0 w1 w2 …` of which the words at `positions` were kept with these
+    vectors.
+    """
     import numpy as np
     from paragraphs import EncodedParagraph
 
@@ -483,7 +571,9 @@ def encoded() -> Callable[..., "EncodedParagraph"]:
         begins = [sum(len(word) + 1 for word in words[:place]) for place in kept]
         ends = [begin + len(words[place]) for begin, place in zip(begins, kept, strict=True)]
         columns = (np.array(column, np.uint32) for column in (kept, begins, ends))
-        logits = np.arange(len(kept), dtype=np.float32) / np.float32(4)  # a row's number in its paragraph, in quarters
+        logits = np.arange(len(kept), dtype=np.float32) / np.float32(
+            4
+        )  # a row's number in its paragraph, in quarters
         each = np.broadcast_to(np.array(edges, np.uint8), len(kept))
         rows = np.array(vectors, np.int8)
         rows = rows if rows.ndim == 2 else rows.reshape(0, 2)  # of an empty list
@@ -494,7 +584,9 @@ def encoded() -> Callable[..., "EncodedParagraph"]:
 
 @pytest.fixture
 def modest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is accepted at 0.2: two of the sample's dates are less likely than 0.5, and tests fill tables with them."""
+    """What is accepted at 0.2: two of the sample's dates are less likely than 0.5, and tests fill
+    tables with them.
+    """
     from kbq.serve import filling
     from kbq.tables import options
 
@@ -515,7 +607,9 @@ def make_shard(tmp_path: Path) -> Callable[..., "Shard"]:
 
 
 @pytest.fixture
-def random_shard(encoded: Callable[..., "EncodedParagraph"], make_shard: Callable[..., "Shard"]) -> Callable[..., Any]:
+def random_shard(
+    encoded: Callable[..., "EncodedParagraph"], make_shard: Callable[..., "Shard"]
+) -> Callable[..., Any]:
     """Writes paragraphs with these numbers of kept tokens, among twice as many, on two pages.
 
     Phrases may not open, or close, everywhere.
@@ -526,7 +620,8 @@ def random_shard(encoded: Callable[..., "EncodedParagraph"], make_shard: Callabl
         source = np.random.default_rng(seed)
         paragraphs = [
             encoded(
-                source.integers(-127, 128, (count, dim)).reshape(count, dim).tolist() or np.empty((0, dim)),
+                source.integers(-127, 128, (count, dim)).reshape(count, dim).tolist()
+                or np.empty((0, dim)),
                 np.sort(source.choice(2 * count, count, replace=False)).tolist(),
                 edges=source.choice([0, 1, 2, 3], count, p=[0.1, 0.2, 0.2, 0.5]),
             )
@@ -539,7 +634,9 @@ def random_shard(encoded: Callable[..., "EncodedParagraph"], make_shard: Callabl
 
 @pytest.fixture
 def few_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a query encoder is tuned, few other queries are watched: 500 take longer than tuning a small encoder."""
+    """While a query encoder is tuned, few other queries are watched: 500 take longer than tuning a
+    small encoder.
+    """
     monkeypatch.setattr(importlib.import_module("kbq.tuning.finetune"), "WATCHED", 10)
 
 
@@ -549,7 +646,9 @@ def write_json_lines(tmp_path: Path) -> Callable[..., Path]:
 
     def write(name: str, *records: object) -> Path:
         path = tmp_path / name
-        path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
+        path.write_text(
+            "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8"
+        )
         return path
 
     return write
@@ -561,7 +660,11 @@ def examples_file(write_json_lines: Callable[..., Path]) -> Path:
     source = random.Random(5)
     lines = []
     for number in range(12):
-        person, city, year = _word(source).capitalize(), _word(source).capitalize(), str(source.randint(1000, 1999))
+        person, city, year = (
+            _word(source).capitalize(),
+            _word(source).capitalize(),
+            str(source.randint(1000, 1999)),
+        )
         text = f"{person} was born in {city} in {year}."
         questions = [
             {
@@ -571,7 +674,9 @@ def examples_file(write_json_lines: Callable[..., Path]) -> Path:
             }
             for relation, answer in (("place of birth", city), ("birth", year))
         ]
-        lines.append({"title": person, "context": text, "group": f"g{number % 3}", "questions": questions})
+        lines.append(
+            {"title": person, "context": text, "group": f"g{number % 3}", "questions": questions}
+        )
     return write_json_lines("examples.jsonl", *lines)
 
 
@@ -592,6 +697,8 @@ def browser() -> Iterator[Any]:
         "playwright.sync_api", reason="Chromium is driven by playwright: pip install playwright"
     )
     with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=program, args=[f"--{one}" for one in SWITCHES])
+        chromium = started.chromium.launch(
+            executable_path=program, args=[f"--{one}" for one in SWITCHES]
+        )
         yield chromium
         chromium.close()

@@ -1,4 +1,6 @@
-"""A process that has imported what kbq needs, and forks for each `kbq` of an example: importing takes seconds."""
+"""A process that has imported what kbq needs, and forks for each `kbq` of an example: importing
+takes seconds.
+"""
 
 import json
 import os
@@ -28,7 +30,9 @@ def forking(folder: Path) -> Iterator[None]:
     program.write_text(PROGRAM.format(python=sys.executable, address=str(address)))
     program.chmod(0o755)
     asked = [sys.executable, __file__, str(address)]
-    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:  # pipes, as forks have
+    with subprocess.Popen(
+        asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:  # pipes, as forks have
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"
         try:
@@ -49,7 +53,9 @@ def fork_for(listening: socket.socket) -> socket.socket:
 
 
 def become_command(connection: socket.socket) -> None:
-    """Return in a process with the arguments, files, folder and environment of the program; report how that ends."""
+    """Return in a process with the arguments, files, folder and environment of the program; report
+    how that ends.
+    """
     asked, files, *_ = socket.recv_fds(connection, 2**20, 3)
     if command := os.fork():
         connection.send(f"{command:9}".encode())
@@ -69,7 +75,10 @@ def serve(address: str) -> None:
     from kbq.__main__ import main
     from kbq.tuning import finetune  # and with it nearly all that a command imports
 
-    finetune.ENOUGH, finetune.WATCHED = 1, 10  # else tuning takes as long for four triples as for hundreds
+    finetune.ENOUGH, finetune.WATCHED = (
+        1,
+        10,
+    )  # else tuning takes as long for four triples as for hundreds
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
         listening.listen()

@@ -1,4 +1,6 @@
-"""Files of knowledge bases: small blocks and shards, snapshots, and records that are changed on purpose."""
+"""Files of knowledge bases: small blocks and shards, snapshots, and records that are changed on
+purpose.
+"""
 
 import json
 from collections.abc import Callable
@@ -21,7 +23,11 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
 
 def snapshot(folder: Path) -> dict[str, bytes]:
     """All files below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -33,7 +39,9 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def reseal(kb: Path) -> None:
-    """Seal the shards as they are, damaged perhaps: what is left to tell it are the files themselves."""
+    """Seal the shards as they are, damaged perhaps: what is left to tell it are the files
+    themselves.
+    """
 
     def with_seals(fields: dict[str, Any]) -> None:
         for shard in fields["shards"]:

@@ -31,7 +31,9 @@ def program() -> str | None:
 
 
 def server_block(port: int, service: int) -> str:
-    """The configuration of the guide, without TLS, for a port of this machine and a service at another."""
+    """The configuration of the guide, without TLS, for a port of this machine and a service at
+    another.
+    """
     block = next(iter(re.findall(r"```nginx\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)))
     block = re.sub(r"\n *ssl_certificate.*", "", block)
     block = block.replace("listen 443 ssl;", f"listen 127.0.0.1:{port};")

@@ -1,4 +1,6 @@
-"""Paragraphs: a test makes each with its text and its kept tokens, and writes them as the pages of a shard."""
+"""Paragraphs: a test makes each with its text and its kept tokens, and writes them as the pages of
+a shard.
+"""
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
@@ -28,7 +30,9 @@ class EncodedParagraph:
     ends: NDArray[np.uint32]
 
 
-def write_shard(folder: Path, pages: Sequence[tuple[str, str, Sequence[EncodedParagraph]]], dim: int = 2) -> Shard:
+def write_shard(
+    folder: Path, pages: Sequence[tuple[str, str, Sequence[EncodedParagraph]]], dim: int = 2
+) -> Shard:
     """Write pages, each with its id, its title and its paragraphs."""
     writer = ShardWriter(folder, dim, Progress())
     nothing: Any = np.empty(0, np.int64)

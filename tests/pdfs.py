@@ -6,7 +6,10 @@ Lines = list[tuple[float, float, float, str]]  # from the left, from below, size
 def pdf(*pages: Lines, title: str = "") -> bytes:
     """A PDF whose pages have these lines, written by hand."""
     streams = [
-        "".join(f"BT /F1 {size} Tf 1 0 0 1 {left} {below} Tm ({text}) Tj ET\n" for left, below, size, text in page)
+        "".join(
+            f"BT /F1 {size} Tf 1 0 0 1 {left} {below} Tm ({text}) Tj ET\n"
+            for left, below, size, text in page
+        )
         for page in pages
     ]
     kids = " ".join(f"{5 + 2 * number} 0 R" for number in range(len(pages)))
@@ -23,7 +26,10 @@ def pdf(*pages: Lines, title: str = "") -> bytes:
         content += f"{number} 0 obj\n{body}\nendobj\n".encode("latin-1")
     xref = "".join(f"{place:010} 00000 n \n" for place in places)
     trailer = f"trailer << /Size {len(objects) + 1} /Root 1 0 R /Info 4 0 R >>"
-    table = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{xref}{trailer}\nstartxref\n{len(content)}\n%%EOF\n"
+    table = (
+        f"xref\n0 {len(objects) + 1}\n0000000000 65535 f "
+        f"\n{xref}{trailer}\nstartxref\n{len(content)}\n%%EOF\n"
+    )
     return content + table.encode()
 
 

@@ -1,8 +1,10 @@
-"""Power cuts: what is written is recorded, and the folder is made again as each moment's power cut might leave it.
+"""Power cuts: what is written is recorded, and the folder is made again as each moment's power cut
+might leave it.
 
-A file system keeps what was synchronised. Of the rest it may keep anything: names that were given or taken away since
-their folder was synchronised, contents since their file was. As in ALICE (Pillai et al., OSDI 2014), what a crash
-leaves is built from the recorded order of operations, not waited for.
+A file system keeps what was synchronised. Of the rest it may keep anything: names that were given
+or taken away since their folder was synchronised, contents since their file was. As in ALICE
+(Pillai et al., OSDI 2014), what a crash leaves is built from the recorded order of operations, not
+waited for.
 """
 
 import os
@@ -16,7 +18,18 @@ from unittest.mock import patch
 
 Tree: TypeAlias = dict[str, bytes | None]  # the content of each file, None for a folder, by path
 Names: TypeAlias = dict[tuple[int, str], int]  # the inode of each name, by the inode of its folder
-CHANGES = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "link", "symlink", "truncate", "fsync")
+CHANGES = (
+    "mkdir",
+    "rename",
+    "replace",
+    "unlink",
+    "remove",
+    "rmdir",
+    "link",
+    "symlink",
+    "truncate",
+    "fsync",
+)
 MOST = 4  # changes of names that are tried one by one
 
 
@@ -32,7 +45,9 @@ class Disk:
     folders: set[int] = field(default_factory=set)
     states: dict[int, Tree] = field(default_factory=dict)  # by digest
     cuts: int = 0
-    _held: dict[int, int] = field(default_factory=dict)  # open files, so that no inode stands for two
+    _held: dict[int, int] = field(
+        default_factory=dict
+    )  # open files, so that no inode stands for two
 
     def look(self) -> None:
         """Read what is there now."""
@@ -69,8 +84,12 @@ class Disk:
         self.look()
         inode = os.fstat(handle).st_ino
         if inode in self.folders:
-            self.durable_names = {place: held for place, held in self.durable_names.items() if place[0] != inode}
-            self.durable_names |= {place: held for place, held in self.names.items() if place[0] == inode}
+            self.durable_names = {
+                place: held for place, held in self.durable_names.items() if place[0] != inode
+            }
+            self.durable_names |= {
+                place: held for place, held in self.names.items() if place[0] == inode
+            }
         elif inode in self.contents:
             self.durable[inode] = self.contents[inode]
 
@@ -83,23 +102,37 @@ class Disk:
         for names in self._possible_names():
             for contents in (lost, lost | torn, lost | self.contents):
                 tree = self._tree(names, contents)
-                self.states.setdefault(hash(tuple(sorted(tree.items(), key=lambda item: item[0]))), tree)
+                self.states.setdefault(
+                    hash(tuple(sorted(tree.items(), key=lambda item: item[0]))), tree
+                )
 
     def _possible_names(self) -> Iterator[Names]:
         """The names on the disk, those of now, and both with one change more, or one less."""
         yield self.durable_names
         yield self.names
         before, now = _places(self.durable_names), _places(self.names)
-        changed = [inode for inode in sorted({*before, *now}) if before.get(inode) != now.get(inode)]
-        for inode in changed if len(changed) <= MOST else [changed[0], changed[len(changed) // 2], changed[-1]]:
+        changed = [
+            inode for inode in sorted({*before, *now}) if before.get(inode) != now.get(inode)
+        ]
+        for inode in (
+            changed
+            if len(changed) <= MOST
+            else [changed[0], changed[len(changed) // 2], changed[-1]]
+        ):
             old, new = before.get(inode, set()), now.get(inode, set())
             gone, come = old - new, new - old
-            if all(place in self.names for place in gone) and not come:  # it was replaced by another one
+            if (
+                all(place in self.names for place in gone) and not come
+            ):  # it was replaced by another one
                 continue
             done = {place: held for place, held in self.durable_names.items() if place not in gone}
             yield done | dict.fromkeys(come, inode)
             undone = {place: held for place, held in self.names.items() if place not in come}
-            yield undone | {place: self.durable_names[place] for place in (*gone, *come) if place in self.durable_names}
+            yield undone | {
+                place: self.durable_names[place]
+                for place in (*gone, *come)
+                if place in self.durable_names
+            }
 
     def _tree(self, names: Names, contents: Mapping[int, bytes]) -> Tree:
         tree: Tree = {}
@@ -107,7 +140,9 @@ class Disk:
         def add(folder: int, path: str) -> None:
             for (parent, name), inode in names.items():
                 if parent == folder:
-                    tree[f"{path}{name}"] = None if inode in self.folders else contents.get(inode, b"")
+                    tree[f"{path}{name}"] = (
+                        None if inode in self.folders else contents.get(inode, b"")
+                    )
                     if inode in self.folders:
                         add(inode, f"{path}{name}/")
 
@@ -128,7 +163,9 @@ def _places(names: Names) -> dict[int, set[tuple[int, str]]]:
 
 
 def _torn(durable: bytes, now: bytes) -> bytes:
-    """Half of what was written has come to the disk, the rest of the file's new length is zeros, or what was there."""
+    """Half of what was written has come to the disk, the rest of the file's new length is zeros, or
+    what was there.
+    """
     first = len(durable) if now.startswith(durable) else 0
     half = first + (len(now) - first) // 2
     return now[:half] + durable[half : len(now)].ljust(len(now) - half, b"\0")

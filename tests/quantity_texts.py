@@ -10,8 +10,25 @@ from kbq.english.quantities import TABLE, Bound
 
 UNITS = [line.split("\t")[2].split("|") for line in TABLE.read_text("utf-8").splitlines()[1:]]
 MONEY = ["$", "€", "£", "US$", "USD ", "¥", "₹"]
-WORD_UNITS = [form for forms in UNITS for form in forms if form.isalpha() and form.islower() and len(form) > 2]
-SIGN_UNITS = ["km", "m", "kg", "%", "km²", "ha", "mm", "ft", "mph", "°C", "kW", "hours", "miles", "acres"]
+WORD_UNITS = [
+    form for forms in UNITS for form in forms if form.isalpha() and form.islower() and len(form) > 2
+]
+SIGN_UNITS = [
+    "km",
+    "m",
+    "kg",
+    "%",
+    "km²",
+    "ha",
+    "mm",
+    "ft",
+    "mph",
+    "°C",
+    "kW",
+    "hours",
+    "miles",
+    "acres",
+]
 QUALIFIERS: list[tuple[str, str, Bound | str]] = [
     ("", "", ""), ("", "", ""), ("", "", ""), ("about ", "", "~"), ("approximately ", "", "~"), ("some ", "", "~"),
     ("more than ", "", ">"), ("over ", "", ">"), ("at least ", "", ">="), ("", " or more", ">="), ("up to ", "", "<="),
@@ -42,7 +59,9 @@ def number_in_words(value: int) -> str:
 
 def a_number(draw: random.Random) -> tuple[str, Decimal]:
     """Return a number, and one of the ways to write it."""
-    whole = draw.choice([draw.randrange(1, 100), draw.randrange(1, 10**4), draw.randrange(1, 10**9)])
+    whole = draw.choice(
+        [draw.randrange(1, 100), draw.randrange(1, 10**4), draw.randrange(1, 10**9)]
+    )
     match draw.randrange(8):
         case 0:
             return number_in_words(whole % 10**6 + 1), Decimal(whole % 10**6 + 1)
@@ -50,12 +69,19 @@ def a_number(draw: random.Random) -> tuple[str, Decimal]:
             cents = draw.randrange(1, 100)
             return f"{whole:,}.{cents:02}", whole + Decimal(cents) / 100
         case 2:
-            tenths, scale = draw.randrange(1, 10), draw.choice([("thousand", 3), ("million", 6), ("billion", 9)])
-            return f"{whole % 900 + 1}.{tenths} {scale[0]}", (whole % 900 + 1 + Decimal(tenths) / 10).scaleb(scale[1])
+            tenths, scale = (
+                draw.randrange(1, 10),
+                draw.choice([("thousand", 3), ("million", 6), ("billion", 9)]),
+            )
+            return f"{whole % 900 + 1}.{tenths} {scale[0]}", (
+                whole % 900 + 1 + Decimal(tenths) / 10
+            ).scaleb(scale[1])
         case 3:
             return f"{whole:,}".replace(",", draw.choice(["\u00a0", "\u202f"])), Decimal(whole)
         case 4:
-            sign, part = draw.choice([("½", "0.5"), ("¼", "0.25"), ("¾", "0.75"), (" 1/2", "0.5"), (" 3/4", "0.75")])
+            sign, part = draw.choice(
+                [("½", "0.5"), ("¼", "0.25"), ("¾", "0.75"), (" 1/2", "0.5"), (" 3/4", "0.75")]
+            )
             return f"{whole % 1000 + 1}{sign}", whole % 1000 + 1 + Decimal(part)
         case 5:
             power = draw.randrange(3, 20)

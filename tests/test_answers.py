@@ -52,7 +52,9 @@ def answer(text: str, start: int, end: int) -> Answer:
         (0, 100, 10, (0, 100)),
     ],
 )
-def test_a_window_that_can_be_checked_by_eye(start: int, end: int, context: int, window: tuple[int, int]) -> None:
+def test_a_window_that_can_be_checked_by_eye(
+    start: int, end: int, context: int, window: tuple[int, int]
+) -> None:
     assert answer("x" * 100, start, end).window(context) == window
 
 
@@ -66,7 +68,11 @@ def test_the_answer_stands_where_it_says(text: str, context: int, data: st.DataO
     assert isinstance(first, int)
     assert shown == text[first : first + len(shown)]
     assert tidy(shown[start - first : end - first]) == printed["text"] == tidy(text[start:end])
-    assert min(len(text), end - start + 2 * context) <= len(shown) <= end - start + 2 * (context + MOST_MARKS)
+    assert (
+        min(len(text), end - start + 2 * context)
+        <= len(shown)
+        <= end - start + 2 * (context + MOST_MARKS)
+    )
 
 
 def test_a_letter_keeps_its_marks_and_an_emoji_its_parts() -> None:
@@ -74,7 +80,9 @@ def test_a_letter_keeps_its_marks_and_an_emoji_its_parts() -> None:
     assert answer(text, 3, 4).to_dict(1)["context"] == "e\u0323\u0302xe\u0323\u0302"
     assert answer(text, 11, 12).to_dict(1)["context"] == "👩\u200d🚀x👩\u200d🚀"
     marks = "a" + "\u0301" * 1000 + "b"
-    assert len(str(answer(marks, 1001, 1002).to_dict(10)["context"])) == 1 + 20 + MOST_MARKS  # no letter has so many
+    assert (
+        len(str(answer(marks, 1001, 1002).to_dict(10)["context"])) == 1 + 20 + MOST_MARKS
+    )  # no letter has so many
 
 
 def test_paragraphs_of_a_thousand_characters_are_whole() -> None:

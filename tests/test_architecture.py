@@ -17,8 +17,18 @@ from kbq.kb import KnowledgeBase
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kbq"
 FILES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = ("torch", "transformers", "faiss", "bm25s", "numpy", "safetensors", "huggingface_hub", "tokenizers")
-# A file or folder of kbq/ imports only from the rows above its own, for types, too: they are the order to read it in.
+HEAVY = (
+    "torch",
+    "transformers",
+    "faiss",
+    "bm25s",
+    "numpy",
+    "safetensors",
+    "huggingface_hub",
+    "tokenizers",
+)
+# A file or folder of kbq/ imports only from the rows above its own, for types, too: they are the
+# order to read it in.
 LAYERS = (
     ("errors", "array_types", "plugins"),
     ("options",),
@@ -68,7 +78,9 @@ LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 
 @cache
 def imported(path: Path) -> tuple[str, ...]:
-    """Every module that a file imports, wherever in the file and for whatever; `from a import b` gives a and a.b."""
+    """Every module that a file imports, wherever in the file and for whatever; `from a import b`
+    gives a and a.b.
+    """
     names: list[str] = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -93,26 +105,45 @@ def test_imports_point_one_way() -> None:
     for path in FILES:
         part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         if part != "__init__":
-            names = {name.split(".")[1] for name in imported(path) if name.startswith("kbq.")} & set(LEVELS)
-            up += [(module_of(path), name) for name in names if name != part and LEVELS[name] >= LEVELS[part]]
-        up += [(module_of(path), name) for name in imported(path) if below(name, "cli") or below(name, "tasks")]
+            names = {
+                name.split(".")[1] for name in imported(path) if name.startswith("kbq.")
+            } & set(LEVELS)
+            up += [
+                (module_of(path), name)
+                for name in names
+                if name != part and LEVELS[name] >= LEVELS[part]
+            ]
+        up += [
+            (module_of(path), name)
+            for name in imported(path)
+            if below(name, "cli") or below(name, "tasks")
+        ]
     assert up == []
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     files = {module_of(path): path for path in FILES if path.name != "__init__.py"}
-    left = {name: {other for other in imported(path) if other in files} - {name} for name, path in files.items()}
+    left = {
+        name: {other for other in imported(path) if other in files} - {name}
+        for name, path in files.items()
+    }
     while free := {name for name, needed in left.items() if not needed & set(left)}:
         left = {name: needed for name, needed in left.items() if name not in free}
     assert left == {}
 
 
 def test_only_their_folders_name_ray_and_the_files_of_another_program() -> None:
-    """The core knows of both by a name alone: what reads files of DensePhrases is a plugin, a cluster an address."""
+    """The core knows of both by a name alone: what reads files of DensePhrases is a plugin, a
+    cluster an address.
+    """
     for path in FILES:
         part = path.relative_to(PACKAGE).parts[0]
         if part not in ("cluster", "importing", "commands"):
-            assert not [name for name in imported(path) if below(name, "ray") or below(name, "kbq.importing")], path
+            assert not [
+                name
+                for name in imported(path)
+                if below(name, "ray") or below(name, "kbq.importing")
+            ], path
             assert "DensePhrases" not in path.read_text("utf-8"), path
 
 
@@ -125,22 +156,36 @@ def test_files_are_few_and_imports_a_small_part_of_them() -> None:
 
 def test_a_short_file_has_several_importers() -> None:
     """What one file alone uses stands in it, unless one would look for it by its name."""
-    needing = {module_of(path): [other for other in FILES if module_of(path) in imported(other)] for path in FILES}
+    needing = {
+        module_of(path): [other for other in FILES if module_of(path) in imported(other)]
+        for path in FILES
+    }
     short = {module_of(path) for path in FILES if len(path.read_text("utf-8").splitlines()) < 150}
     alone = {name for name, importers in needing.items() if name in short and len(importers) == 1}
     assert alone <= FOUND_BY_NAME
 
 
 def test_a_query_crosses_few_files(sample: KnowledgeBase, run: Run) -> None:
-    """An open knowledge base has 30, the command 46; they were 25 and 38 before files were parted by subject."""
+    """An open knowledge base has 30, the command 46; they were 25 and 38 before files were parted
+    by subject.
+    """
     text = "Marie Curie [SEP] place of birth"
-    for most, ask in ((30, lambda: sample.query(text)), (46, lambda: run("query", text, "--kb", sample.folder))):
+    for most, ask in (
+        (30, lambda: sample.query(text)),
+        (46, lambda: run("query", text, "--kb", sample.folder)),
+    ):
         ask()  # what is opened once is not counted
         crossed: set[str] = set()
 
         def watch(frame: FrameType, event: str, _: object, crossed: set[str] = crossed) -> None:
-            is_call = event == "call" and frame.f_code.co_flags & CO_NEWLOCALS and frame.f_code.co_name != "<module>"
-            if is_call and frame.f_code.co_filename.startswith((str(PACKAGE), str(ROOT / "cli.py"))):
+            is_call = (
+                event == "call"
+                and frame.f_code.co_flags & CO_NEWLOCALS
+                and frame.f_code.co_name != "<module>"
+            )
+            if is_call and frame.f_code.co_filename.startswith(
+                (str(PACKAGE), str(ROOT / "cli.py"))
+            ):
                 crossed.add(frame.f_code.co_filename)
 
         sys.setprofile(watch)
@@ -152,32 +197,44 @@ def test_a_query_crosses_few_files(sample: KnowledgeBase, run: Run) -> None:
 
 
 def test_every_part_has_its_layer() -> None:
-    assert set(LEVELS) == {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in FILES} - {"__init__"}
+    assert set(LEVELS) == {
+        path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in FILES
+    } - {"__init__"}
 
 
 def test_scores_need_neither_torch_nor_faiss() -> None:
     names = [name for path in (PACKAGE / "kilt").rglob("*.py") for name in imported(path)]
-    assert not [name for name in names for away in ("torch", "transformers", "faiss") if below(name, away)]
+    assert not [
+        name for name in names for away in ("torch", "transformers", "faiss") if below(name, away)
+    ]
 
 
-@pytest.mark.parametrize("path", [ROOT / "cli.py", *sorted((ROOT / "tasks").glob("*.py"))], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [ROOT / "cli.py", *sorted((ROOT / "tasks").glob("*.py"))], ids=lambda path: path.name
+)
 def test_files_at_the_top_import_only_kbq(path: Path) -> None:
     allowed = {"kbq", "typer", *sys.stdlib_module_names}
     assert {name.partition(".")[0] for name in imported(path)} <= allowed
 
 
 def test_transformers_is_made_quiet_where_it_is_imported() -> None:
-    found = [(path, name) for path in FILES for name in imported(path) if below(name, "transformers")]
+    found = [
+        (path, name) for path in FILES for name in imported(path) if below(name, "transformers")
+    ]
     assert found == [(PACKAGE / "model" / "backbone.py", "transformers")]
 
 
 def test_no_assert_print_or_exit_in_the_package() -> None:
-    nodes = ((file, node) for file in FILES for node in ast.walk(ast.parse(file.read_text("utf-8"))))
+    nodes = (
+        (file, node) for file in FILES for node in ast.walk(ast.parse(file.read_text("utf-8")))
+    )
     for path, node in nodes:
         where = f"{path}:{getattr(node, 'lineno', 0)}"
         assert not isinstance(node, ast.Assert), where
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id not in ("print", "exit", "quit") or path.parent.name == "commands", where
+            assert (
+                node.func.id not in ("print", "exit", "quit") or path.parent.name == "commands"
+            ), where
         if isinstance(node, ast.ExceptHandler):
             assert node.type is not None, where
 
@@ -185,7 +242,9 @@ def test_no_assert_print_or_exit_in_the_package() -> None:
 def loaded_after(code: str) -> set[str]:
     """The heavy libraries in memory after this code, in a process of its own."""
     tail = f"\nimport sys\nsys.stderr.write(' '.join(set({HEAVY!r}) & set(sys.modules)))"
-    found = subprocess.run([sys.executable, "-c", code + tail], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code + tail], capture_output=True, text=True, check=True
+    )
     return set(found.stderr.split())
 
 

@@ -1,4 +1,6 @@
-"""Closing: an open knowledge base holds no file open, a closed one refuses to be asked, in one sentence."""
+"""Closing: an open knowledge base holds no file open, a closed one refuses to be asked, in one
+sentence.
+"""
 
 import asyncio
 import gc
@@ -64,12 +66,16 @@ def test_a_closed_knowledge_base_refuses_to_be_asked(question: str) -> None:
     assert not hasattr(closed, "no_such_name")
 
 
-def test_queries_that_are_awaited_have_the_same_answers_while_the_loop_goes_on(kb_folder: Path) -> None:
+def test_queries_that_are_awaited_have_the_same_answers_while_the_loop_goes_on(
+    kb_folder: Path,
+) -> None:
     turns = 0
 
     async def asked(kb: KnowledgeBase) -> list[object]:
         nonlocal turns
-        several = asyncio.gather(kb.aquery("the river", 2), kb.aquery(["Warsaw", "Paris"], 1), kb.aquery("born", k=1))
+        several = asyncio.gather(
+            kb.aquery("the river", 2), kb.aquery(["Warsaw", "Paris"], 1), kb.aquery("born", k=1)
+        )
         while not several.done():
             turns += 1
             await asyncio.sleep(0)
@@ -77,7 +83,11 @@ def test_queries_that_are_awaited_have_the_same_answers_while_the_loop_goes_on(k
 
     with KnowledgeBase.open(kb_folder, device="cpu") as kb:
         found = asyncio.run(asked(kb))
-        assert found == [kb.query("the river", 2), kb.query(["Warsaw", "Paris"], 1), kb.query("born", k=1)]
+        assert found == [
+            kb.query("the river", 2),
+            kb.query(["Warsaw", "Paris"], 1),
+            kb.query("born", k=1),
+        ]
         thread = kb._thread
     assert turns > 1
     assert thread._shutdown

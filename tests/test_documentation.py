@@ -45,7 +45,9 @@ def test_the_examples_of_a_page_run(
     assert count == len(list(snippets.snippets(page.read_text("utf-8")))) > 0
 
 
-def test_an_example_that_prints_something_else_is_noticed(snippets: ModuleType, tmp_path: Path) -> None:
+def test_an_example_that_prints_something_else_is_noticed(
+    snippets: ModuleType, tmp_path: Path
+) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A page\n\n```console\n$ echo 1.00 a\n1.01 a\n$ echo b\nc\n```\n", "utf-8")
     with pytest.raises(snippets.SnippetError, match=r"page\.md:4: the page says\nc\n"):

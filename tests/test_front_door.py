@@ -22,7 +22,9 @@ from kbq.model.model import Model
 def test_it_gives_these_names_and_no_other() -> None:
     assert dir(kbq) == sorted(kbq.__all__)
     assert all(getattr(kbq, name).__name__ == name for name in kbq.__all__)
-    with pytest.raises(AttributeError, match="module 'kbq' has no attribute 'find': it has Answer, "):
+    with pytest.raises(
+        AttributeError, match="module 'kbq' has no attribute 'find': it has Answer, "
+    ):
         kbq.find  # noqa: B018
 
 
@@ -39,7 +41,8 @@ def test_an_answer_is_flat(kb: KnowledgeBase) -> None:
     assert answer.context[answer.start : answer.end] == answer.text
     assert json.loads(json.dumps(answer.to_dict())) == {
         **{
-            name: getattr(answer, name) for name in ("text", "page_id", "title", "paragraph", "start", "end", "context")
+            name: getattr(answer, name)
+            for name in ("text", "page_id", "title", "paragraph", "start", "end", "context")
         },
         "score": round(answer.score, 4),
         "probability": None,
@@ -47,7 +50,9 @@ def test_an_answer_is_flat(kb: KnowledgeBase) -> None:
         "unit_end": answer.unit[1],
         "context_start": 0,
     }
-    assert str(answer).startswith(f"{answer.text}  {answer.score:.2f}  {answer.title} (page {answer.page_id}, ")
+    assert str(answer).startswith(
+        f"{answer.text}  {answer.score:.2f}  {answer.title} (page {answer.page_id}, "
+    )
 
 
 def test_one_text_is_one_paragraph() -> None:
@@ -55,14 +60,22 @@ def test_one_text_is_one_paragraph() -> None:
 
 
 def test_pages_may_be_made_in_python(model: Model, tmp_path: Path) -> None:
-    pages = [kbq.Page("1", "Paris", ["The river of Paris.", "Marie was born in Warsaw."]), kbq.Page("2", "Empty")]
+    pages = [
+        kbq.Page("1", "Paris", ["The river of Paris.", "Marie was born in Warsaw."]),
+        kbq.Page("2", "Empty"),
+    ]
     built = kbq.KnowledgeBase.build(pages, str(tmp_path / "kb"), model)
-    assert repr(built) == f"KnowledgeBase({str(tmp_path / 'kb')!r}: 2 pages, {built.counts.rows:,} vectors)"
+    assert (
+        repr(built)
+        == f"KnowledgeBase({str(tmp_path / 'kb')!r}: 2 pages, {built.counts.rows:,} vectors)"
+    )
     found = built.query("Marie [SEP] birth", 1, unit="paragraph")[0]
     assert (found.page_id, found.paragraph, found.unit) == ("1", 1, (0, 25))
 
 
-def test_words_alone_answer_with_paragraphs_as_the_command_does(kb_folder: Path, tmp_path: Path) -> None:
+def test_words_alone_answer_with_paragraphs_as_the_command_does(
+    kb_folder: Path, tmp_path: Path
+) -> None:
     folder = shutil.copytree(kb_folder, tmp_path / "kb")
     kb = KnowledgeBase.open(str(folder), device="cpu").index_bm25()
     best = kb.query("the river", 1, backend="bm25")[0]
@@ -123,8 +136,12 @@ def test_a_page_that_another_process_added_can_be_chosen(kb_folder: Path, tmp_pa
     assert [one.page_id for one in found.pages()] == ["new"]
 
 
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda kb: pickle.loads(pickle.dumps(kb))])
-def test_a_copy_answers_alike_and_is_closed_alone(kb: KnowledgeBase, again: Callable[[KnowledgeBase], Any]) -> None:
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda kb: pickle.loads(pickle.dumps(kb))]
+)
+def test_a_copy_answers_alike_and_is_closed_alone(
+    kb: KnowledgeBase, again: Callable[[KnowledgeBase], Any]
+) -> None:
     some = kb.with_pages([kb.query("the river", 1)[0].page_id])
     other = again(some)
     assert other.query("the river", 2) == some.query("the river", 2)
@@ -155,7 +172,11 @@ def test_its_help_shows_what_a_user_needs() -> None:
 
 def test_query_lists_its_options() -> None:
     assert KnowledgeBase.query.__doc__
-    missing = [name for name in SearchKwargs.__annotations__ if f"`{name}`" not in KnowledgeBase.query.__doc__]
+    missing = [
+        name
+        for name in SearchKwargs.__annotations__
+        if f"`{name}`" not in KnowledgeBase.query.__doc__
+    ]
     assert missing == []
 
 
@@ -188,21 +209,45 @@ read_corpus: Any = kbq.read_corpus
         (lambda kb: kb.query(None), "queries are None: give a text, or a list of texts"),
         (lambda kb: kb.query("river", 0), "k is 0, must be at least 1"),
         (lambda kb: kb.query("river", "3"), "k is '3', must be at least 1"),
-        (lambda kb: kb.query("river", unit="document"), "unit 'document' is unknown: choose from phrase, sentence"),
-        (lambda kb: kb.query("river", backend="sparse"), "backend 'sparse' is unknown: choose from auto, dense"),
-        (lambda kb: kb.query("river", unit="phrase", backend="bm25"), "BM25 finds no phrase: ask for paragraphs"),
+        (
+            lambda kb: kb.query("river", unit="document"),
+            "unit 'document' is unknown: choose from phrase, sentence",
+        ),
+        (
+            lambda kb: kb.query("river", backend="sparse"),
+            "backend 'sparse' is unknown: choose from auto, dense",
+        ),
+        (
+            lambda kb: kb.query("river", unit="phrase", backend="bm25"),
+            "BM25 finds no phrase: ask for paragraphs",
+        ),
         (lambda kb: kb.query("river", backend="sparta"), "has no learned impacts: add them with"),
-        (lambda kb: kb.query("river", bm25_weight=-1), "bm25_weight is -1, must be a number from 0 to 1,000,000"),
-        (lambda kb: kb.query("river", sparta_weight=1), "sparta_weight=… has no effect with the backend"),
+        (
+            lambda kb: kb.query("river", bm25_weight=-1),
+            "bm25_weight is -1, must be a number from 0 to 1,000,000",
+        ),
+        (
+            lambda kb: kb.query("river", sparta_weight=1),
+            "sparta_weight=… has no effect with the backend",
+        ),
         (lambda kb: kb.query("river", topk=3), "topk is unknown: did you mean k?"),
         (lambda kb: kb.predict([], "trex", rerankk=3), "rerankk is unknown: did you mean rerank?"),
         (lambda kb: kb.fill([], [], threshold=0.5), "threshold is unknown: "),
-        (lambda kb: kb.finetune("nowhere", "out", epoch=3), "epoch is unknown: did you mean epochs?"),
+        (
+            lambda kb: kb.finetune("nowhere", "out", epoch=3),
+            "epoch is unknown: did you mean epochs?",
+        ),
         (lambda kb: kb.update([], append=True), "append is unknown: choose from"),
-        (lambda kb: kb.page("no such page"), "has no page 'no such page': `pages()` names all of them"),
+        (
+            lambda kb: kb.page("no such page"),
+            "has no page 'no such page': `pages()` names all of them",
+        ),
         (lambda kb: kb.query("river", reader="nowhere"), "nowhere"),
         (lambda kb: kb.query("river", reader="nowhere", depth=0), "depth is 0, must be at least 1"),
-        (lambda kb: kb.explain("river", backend="dense"), "backend 'dense' cannot be explained: choose bm25 or sparta"),
+        (
+            lambda kb: kb.explain("river", backend="dense"),
+            "backend 'dense' cannot be explained: choose bm25 or sparta",
+        ),
         (lambda kb: kb.explain(""), "the query is empty"),
         (lambda kb: kb.with_model("nowhere"), "model folder nowhere does not exist"),
         (lambda kb: kb.with_model(7), "a model is 7: give a path"),
@@ -210,7 +255,10 @@ read_corpus: Any = kbq.read_corpus
         (lambda kb: kb.predict([7], task="trex"), "1 records that cannot be asked"),
         (lambda kb: kb.predict(7, task="trex"), "records are 7: give a path, or a list of records"),
         (lambda kb: kb.predict("nowhere", task="trex"), "nowhere: cannot be read"),
-        (lambda kb: kb.predict([], task="tex"), "task 'tex' is unknown: is trex meant? Else choose one of"),
+        (
+            lambda kb: kb.predict([], task="tex"),
+            "task 'tex' is unknown: is trex meant? Else choose one of",
+        ),
         (
             lambda kb: kb.predict({"id": 1, "input": "a"}, "nq"),
             "records are {'id': 1, 'input': 'a'}: give a path",
@@ -221,47 +269,101 @@ read_corpus: Any = kbq.read_corpus
         (lambda kb: kb.query("river", True), "k is True, must be at least 1"),
         (lambda kb: kb.query("river", unit=""), "unit '' is unknown: choose from phrase"),
         (lambda kb: kb.query("river", reader=3), "a reader is 3: give a path"),
-        (lambda kb: kb.index_vectors("disk", queries="Prague"), "queries are 'Prague': give a list of texts"),
+        (
+            lambda kb: kb.index_vectors("disk", queries="Prague"),
+            "queries are 'Prague': give a list of texts",
+        ),
         (lambda kb: kb.index_vectors("disk", queries=[3]), "a query is 3: give a text"),
         (lambda kb: kb.index_vectors("disk", recall="x"), "recall is 'x', must be from 0 to 1"),
         (lambda kb: kb.finetune(None, "out"), "a file of triples is None: give a path"),
         (lambda kb: kb.finetune("nowhere", "out", k=0), "k is 0, must be at least 1"),
         (lambda kb: kb.finetune("nowhere", "out", epochs="3"), "epochs is '3', must be at least 1"),
-        (lambda kb: kb.finetune("nowhere", "out", examples=-1), "examples is -1, must be a number, 0 or more"),
+        (
+            lambda kb: kb.finetune("nowhere", "out", examples=-1),
+            "examples is -1, must be a number, 0 or more",
+        ),
         (
             lambda kb: kb.finetune("nowhere", "out", objective="foo"),
             "objective 'foo' is unknown: choose from auto",
         ),
-        (lambda kb: kb.finetune("nowhere", "out", learning_rate="x"), "learning_rate is 'x', must be a number"),
-        (lambda kb: kb.finetune("nowhere", "out", terms=["joint"]), "terms are ['joint']: give a text such as"),
+        (
+            lambda kb: kb.finetune("nowhere", "out", learning_rate="x"),
+            "learning_rate is 'x', must be a number",
+        ),
+        (
+            lambda kb: kb.finetune("nowhere", "out", terms=["joint"]),
+            "terms are ['joint']: give a text such as",
+        ),
         (lambda kb: kb.finetune("nowhere", "out", task=3), "task is 3: give its name"),
         (lambda kb: kb.finetune("nowhere", "out"), "nowhere: cannot be read"),
-        (lambda kb: kb.index_vectors("approximate"), "index kind 'approximate' is unknown: choose from auto, exact"),
+        (
+            lambda kb: kb.index_vectors("approximate"),
+            "index kind 'approximate' is unknown: choose from auto, exact",
+        ),
         (lambda kb: kb.index_vectors("disk", recall=2), "recall is 2, must be from 0 to 1"),
         (lambda kb: kb.index_sparta("nowhere"), "nowhere is not a SPARTA model"),
         (lambda kb: Door.open("nowhere"), "nowhere does not exist: make a knowledge base with"),
         (lambda kb: Door.open(""), "the folder of a knowledge base is '': give a path"),
         (lambda kb: Door.open(None), "the folder of a knowledge base is None: give a path"),
         (lambda kb: Door.open(kb.folder, devise="cpu"), "devise is unknown: did you mean device?"),
-        (lambda kb: Door.open(kb.folder, index="fast"), "index kind 'fast' is unknown: choose from exact, disk"),
+        (
+            lambda kb: Door.open(kb.folder, index="fast"),
+            "index kind 'fast' is unknown: choose from exact, disk",
+        ),
         (lambda kb: Door.open(kb.folder, device=None), "device None is unknown: choose auto, cpu"),
-        (lambda kb: Door.build("nowhere", "new", kb.model, index="fast"), "index 'fast' is unknown"),
+        (
+            lambda kb: Door.build("nowhere", "new", kb.model, index="fast"),
+            "index 'fast' is unknown",
+        ),
         (
             lambda kb: Door.build("nowhere", "new", kb.model, workers=0),
             "workers is 0, must be a whole number from 1 to",
         ),
-        (lambda kb: Door.build("nowhere", "new", kb.model, terms=-1), "terms is -1, must be at least 1"),
-        (lambda kb: Door.build(b"corpus", "new", kb.model), "a corpus is b'corpus': give a path, or a list of pages"),
-        (lambda kb: Door.build([AnyPage("1", "T", [AnyParagraph("x", None)])], "new", kb.model), "page 1 is Page("),
-        (lambda kb: Door.build([Page("1", "T", "\ud800")], "new", kb.model), "page '1' contains '\\ud800', half of a"),
-        (lambda kb: AnyPage("1", "T", None), "the paragraphs of page '1' are None: give a text, or a list of texts"),
-        (lambda kb: Door.open(kb.folder, device="tpu"), "device 'tpu' is unknown: choose auto, cpu"),
-        (lambda kb: Door.build([], "new", kb.model), "there are no pages: a corpus needs at least one"),
-        (lambda kb: Door.build([7], "new", kb.model), "page 1 is 7: give kbq.Page(page_id, title, paragraphs)"),
-        (lambda kb: Door.build(7, "new", kb.model), "a corpus is 7: give a path, or a list of pages"),
-        (lambda kb: Door.build([AnyPage("", "T")], "new", kb.model), "page 1 has the id '' and the title 'T'"),
+        (
+            lambda kb: Door.build("nowhere", "new", kb.model, terms=-1),
+            "terms is -1, must be at least 1",
+        ),
+        (
+            lambda kb: Door.build(b"corpus", "new", kb.model),
+            "a corpus is b'corpus': give a path, or a list of pages",
+        ),
+        (
+            lambda kb: Door.build([AnyPage("1", "T", [AnyParagraph("x", None)])], "new", kb.model),
+            "page 1 is Page(",
+        ),
+        (
+            lambda kb: Door.build([Page("1", "T", "\ud800")], "new", kb.model),
+            "page '1' contains '\\ud800', half of a",
+        ),
+        (
+            lambda kb: AnyPage("1", "T", None),
+            "the paragraphs of page '1' are None: give a text, or a list of texts",
+        ),
+        (
+            lambda kb: Door.open(kb.folder, device="tpu"),
+            "device 'tpu' is unknown: choose auto, cpu",
+        ),
+        (
+            lambda kb: Door.build([], "new", kb.model),
+            "there are no pages: a corpus needs at least one",
+        ),
+        (
+            lambda kb: Door.build([7], "new", kb.model),
+            "page 1 is 7: give kbq.Page(page_id, title, paragraphs)",
+        ),
+        (
+            lambda kb: Door.build(7, "new", kb.model),
+            "a corpus is 7: give a path, or a list of pages",
+        ),
+        (
+            lambda kb: Door.build([AnyPage("", "T")], "new", kb.model),
+            "page 1 has the id '' and the title 'T'",
+        ),
         (lambda kb: Door.build([AnyPage("1", "T", [7])], "new", kb.model), "page 1 is Page("),
-        (lambda kb: Door.build(2 * [AnyPage("1", "T")], "new", kb.model), "page id '1' is taken by an earlier"),
+        (
+            lambda kb: Door.build(2 * [AnyPage("1", "T")], "new", kb.model),
+            "page id '1' is taken by an earlier",
+        ),
         (lambda kb: Door.build("nowhere", "new", kb.model), "nowhere"),
         (lambda kb: Door.build("nowhere", "new", 7), "a model is 7: give a path"),
         (lambda kb: read_corpus("nowhere", format="csv"), "'csv'"),
@@ -269,7 +371,11 @@ read_corpus: Any = kbq.read_corpus
     ],
 )
 def test_a_mistake_is_one_sentence(
-    ask: Callable[[Any], Any], message: str, kb: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ask: Callable[[Any], Any],
+    message: str,
+    kb: KnowledgeBase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KbqError) as caught:
@@ -303,7 +409,11 @@ def test_the_command_and_the_library_have_the_same_defaults(command: str, method
         getattr({"ask": ask, "maintain": maintain, "measure": measure, "teach": teach}[group], name)
     ).parameters
     called = inspect.signature(getattr(KnowledgeBase, method)).parameters
-    shared = [name for name in typed if name in called and typed[name].default is not inspect.Parameter.empty]
+    shared = [
+        name
+        for name in typed
+        if name in called and typed[name].default is not inspect.Parameter.empty
+    ]
     assert shared
     differing = [name for name in shared if typed[name].default != called[name].default]
     # There, queries may come from a file, and a page may be explained instead of a query.

@@ -1,4 +1,5 @@
-"""Fuzzed files: a spreadsheet, Parquet file or document with wrong bytes, or wrong XML within, is read or one sentence.
+"""Fuzzed files: a spreadsheet, Parquet file or document with wrong bytes, or wrong XML within, is
+read or one sentence.
 
 `KBQ_MUTATIONS=2000` makes as many trials of each kind.
 """
@@ -22,7 +23,10 @@ from kbq.storage import rows
 
 pytestmark = pytest.mark.slow
 TRIALS = int(os.environ.get("KBQ_MUTATIONS", "40"))
-TEXT = "# Marie Curie\n\nShe was born in *Warsaw*.\n\n- one\n- two\n\n|a|b|\n|-|-|\n|1|2|\n\n## Life\n\nA [link](http://a.b).\n"
+TEXT = (
+    "# Marie Curie\n\nShe was born in *Warsaw*.\n\n- one\n- two\n\n|a|b|\n|-|-|\n|1|2|\n\n## "
+    "Life\n\nA [link](http://a.b).\n"
+)
 NUMBERS = ("-1", "0", "99999999999", "1e999", "NaN", "A1:XFD1048576", "", "\u0000", "é" * 3000)
 
 
@@ -47,7 +51,9 @@ def in_xml(content: bytes, chance: random.Random) -> bytes:
 
 
 def fuzzed(content: bytes, chance: random.Random) -> bytes:
-    """A file with some wrong bytes or, if it is a ZIP, with a wrong member that has the right checksum."""
+    """A file with some wrong bytes or, if it is a ZIP, with a wrong member that has the right
+    checksum.
+    """
     if content.startswith(b"PK") and chance.random() < 0.7:
         source, made = zipfile.ZipFile(io.BytesIO(content)), io.BytesIO()
         chosen = chance.choice(source.namelist())
@@ -57,7 +63,11 @@ def fuzzed(content: bytes, chance: random.Random) -> bytes:
                 if name == chosen and chance.random() < 0.1:
                     continue  # it is missing
                 if name == chosen and member:
-                    member = in_xml(member, chance) if chance.random() < 0.7 else with_wrong_bytes(member, chance)
+                    member = (
+                        in_xml(member, chance)
+                        if chance.random() < 0.7
+                        else with_wrong_bytes(member, chance)
+                    )
                 archive.writestr(name, member)
         return made.getvalue()
     return with_wrong_bytes(content, chance)
@@ -82,7 +92,11 @@ def spreadsheet(path: Path) -> None:
 
     book = openpyxl.Workbook()
     sheet = book.active
-    for row in (["subject", "born", "n"], ["Marie Curie", datetime.date(1867, 11, 7), 1], ["Ada", None, 2.5]):
+    for row in (
+        ["subject", "born", "n"],
+        ["Marie Curie", datetime.date(1867, 11, 7), 1],
+        ["Ada", None, 2.5],
+    ):
         sheet.append(row)
     sheet.merge_cells("A3:B3")
     book.save(path)
@@ -107,9 +121,13 @@ TABLES: dict[str, Callable[[Path], None]] = {".xlsx": spreadsheet, ".parquet": p
 
 
 @pytest.mark.parametrize("suffix", TABLES)
-def test_a_fuzzed_table_is_read_or_one_sentence(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fuzzed_table_is_read_or_one_sentence(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     TABLES[suffix](tmp_path / f"whole{suffix}")
-    monkeypatch.setattr(rows, "_in_child", lambda read, source: read(source))  # the trial has a process of its own
+    monkeypatch.setattr(
+        rows, "_in_child", lambda read, source: read(source)
+    )  # the trial has a process of its own
     whole, path = (tmp_path / f"whole{suffix}").read_bytes(), tmp_path / f"table{suffix}"
     outcomes, wrong = Counter[str](), []
 
@@ -131,7 +149,9 @@ def test_a_fuzzed_table_is_read_or_one_sentence(suffix: str, tmp_path: Path, mon
 @pytest.mark.parametrize("suffix", [".docx", ".odt", ".epub", ".pptx", ".rtf"])
 def test_a_fuzzed_document_is_read_or_one_sentence(suffix: str, tmp_path: Path) -> None:
     pypandoc = pytest.importorskip("pypandoc")
-    pypandoc.convert_text(TEXT, suffix[1:], "markdown", outputfile=str(tmp_path / f"whole{suffix}"), extra_args=["-s"])
+    pypandoc.convert_text(
+        TEXT, suffix[1:], "markdown", outputfile=str(tmp_path / f"whole{suffix}"), extra_args=["-s"]
+    )
     whole, folder = (tmp_path / f"whole{suffix}").read_bytes(), tmp_path / "documents"
     folder.mkdir()
     for seed in range(TRIALS):

@@ -1,4 +1,6 @@
-"""Glossary: each word has one meaning, each class one name, and words that were replaced do not come back."""
+"""Glossary: each word has one meaning, each class one name, and words that were replaced do not
+come back.
+"""
 
 import ast
 import re
@@ -37,7 +39,9 @@ def test_each_word_has_one_entry() -> None:
 
 @pytest.mark.parametrize("pattern", REPLACED)
 def test_a_word_that_was_replaced_is_not_used(pattern: str) -> None:
-    found = {path.name for path in FILES if re.search(pattern, path.read_text("utf-8"), re.IGNORECASE)}
+    found = {
+        path.name for path in FILES if re.search(pattern, path.read_text("utf-8"), re.IGNORECASE)
+    }
     assert found <= REPLACED[pattern]
 
 
@@ -47,11 +51,19 @@ def test_each_class_has_a_name_of_its_own() -> None:
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(path.relative_to(ROOT).as_posix())
-    assert {name: found for name, found in places.items() if len(found) > 1 and name not in MANY} == {}
+    assert {
+        name: found for name, found in places.items() if len(found) > 1 and name not in MANY
+    } == {}
 
 
 def test_words_of_the_glossary_are_used() -> None:
-    texts = " ".join(path.read_text("utf-8") for path in [*FILES, *(ROOT / "docs").rglob("*.md")]).lower()
+    texts = " ".join(
+        path.read_text("utf-8") for path in [*FILES, *(ROOT / "docs").rglob("*.md")]
+    ).lower()
     texts = texts.replace(GLOSSARY.lower(), "")
-    unused = [word for word in ENTRIES if re.sub(r" \(.*\)", "", word).lower().removeprefix("to ") not in texts]
+    unused = [
+        word
+        for word in ENTRIES
+        if re.sub(r" \(.*\)", "", word).lower().removeprefix("to ") not in texts
+    ]
     assert unused == []

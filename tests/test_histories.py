@@ -1,6 +1,8 @@
-"""Histories: after any changes, a knowledge base answers like one that is built from the pages that are left.
+"""Histories: after any changes, a knowledge base answers like one that is built from the pages that
+are left.
 
-The truth is a plain list of pages; what searches it is built anew each time, with vectors alone compared exactly.
+The truth is a plain list of pages; what searches it is built anew each time, with vectors alone
+compared exactly.
 """
 
 import itertools
@@ -15,7 +17,14 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 from killed import Killed
 
 from kbq.answers import Answer
@@ -30,7 +39,13 @@ from kbq.model.model import Model
 from kbq.storage.records import write_record
 
 IDS = [f"P{number}" for number in range(7)]
-TEXTS = ["Marie Curie was born in Warsaw.", "the river of Paris", "was the city born", "place of the birth", ""]
+TEXTS = [
+    "Marie Curie was born in Warsaw.",
+    "the river of Paris",
+    "was the city born",
+    "place of the birth",
+    "",
+]
 QUERIES = ["Marie Curie [SEP] place of birth", "the river", "was born in Paris"]
 page = st.builds(
     lambda number, title, texts, licence: Page(
@@ -38,7 +53,9 @@ page = st.builds(
     ),
     st.integers(0, 6),
     st.sampled_from(["Marie Curie", "Paris", "Warsaw"]),
-    st.lists(st.sampled_from(TEXTS), max_size=3).map(lambda texts: [text for text in texts if text]),
+    st.lists(st.sampled_from(TEXTS), max_size=3).map(
+        lambda texts: [text for text in texts if text]
+    ),
     st.sampled_from([None, "CC0"]),
 )
 corpora = st.lists(page, min_size=1, max_size=5, unique_by=lambda page: page.page_id)
@@ -47,14 +64,19 @@ EXAMPLES = int(os.environ.get("KBQ_HISTORIES", "5"))
 
 
 def said(answers: list[Answer]) -> list[tuple[Any, ...]]:
-    return [(one.text, one.score, one.place, one.title, one.context, one.unit, dict(one.metadata)) for one in answers]
+    return [
+        (one.text, one.score, one.place, one.title, one.context, one.unit, dict(one.metadata))
+        for one in answers
+    ]
 
 
 def answers(kb: KnowledgeBase) -> dict[str, Any]:
     """What a knowledge base says, over all units and backends."""
     asked: dict[str, Any] = {}
     query: Any = kb.query
-    for unit, backend in itertools.product(("phrase", "sentence", "paragraph", "page"), ("dense", "hybrid")):
+    for unit, backend in itertools.product(
+        ("phrase", "sentence", "paragraph", "page"), ("dense", "hybrid")
+    ):
         for k in (1, 4):
             found = query(QUERIES, k=k, unit=unit, backend=backend)
             asked[f"{unit} {backend} {k}"] = [said(of_query) for of_query in found]
@@ -66,7 +88,9 @@ def answers(kb: KnowledgeBase) -> dict[str, Any]:
 
 @contextmanager
 def killed(call: int | None) -> Iterator[list[bool]]:
-    """Kill at the n-th time that a file is published or a shard is closed; tells whether it came to that."""
+    """Kill at the n-th time that a file is published or a shard is closed; tells whether it came to
+    that.
+    """
     happened = [False]
     if call is None:
         yield happened
@@ -111,7 +135,9 @@ def test_a_history_of_changes(model: Model) -> None:
             self.pages = {page.page_id: page for page in corpus}
 
         def changed(self, change: Any, call: int | None) -> None:
-            """Make a change, which may be killed: then what was there is still there, and the change is made again."""
+            """Make a change, which may be killed: then what was there is still there, and the
+            change is made again.
+            """
             before = answers(self.kb)
             with killed(call) as happened:
                 change()
@@ -143,10 +169,14 @@ def test_a_history_of_changes(model: Model) -> None:
         @precondition(lambda self: len(self.pages) > 1)
         @rule(data=st.data(), call=kills)
         def delete(self, data: st.DataObject, call: int | None) -> None:
-            ids = data.draw(st.lists(st.sampled_from(sorted(self.pages)), min_size=1, max_size=3, unique=True))
+            ids = data.draw(
+                st.lists(st.sampled_from(sorted(self.pages)), min_size=1, max_size=3, unique=True)
+            )
             for page_id in ids:
                 del self.pages[page_id]
-            self.changed(lambda: KnowledgeBase.open(self.folder / "kb").delete(ids, missing_ok=True), call)
+            self.changed(
+                lambda: KnowledgeBase.open(self.folder / "kb").delete(ids, missing_ok=True), call
+            )
 
         @rule(call=kills)
         def compact(self, call: int | None) -> None:
@@ -179,7 +209,11 @@ def test_a_history_of_changes(model: Model) -> None:
 
         @invariant()
         def says_what_its_pages_say(self) -> None:
-            kept = [shard.page(number) for shard in self.kb.searcher.shards for number, _ in shard.live_ids()]
+            kept = [
+                shard.page(number)
+                for shard in self.kb.searcher.shards
+                for number, _ in shard.live_ids()
+            ]
             assert [(one.page_id, one.title, one.metadata) for one in kept] == [
                 (one.page_id, one.title, one.metadata) for one in self.pages.values()
             ]

@@ -1,4 +1,6 @@
-"""Hostile files: what takes minutes or gigabytes of a few kilobytes is left out by name, and the rest is read."""
+"""Hostile files: what takes minutes or gigabytes of a few kilobytes is left out by name, and the
+rest is read.
+"""
 
 import gzip
 import io
@@ -42,8 +44,10 @@ def office(main: str, kind: str, body: str, **more: str) -> bytes:
             "[Content_Types].xml": f'<Types xmlns="{PACKAGE}/content-types"><Default Extension="rels" ContentType='
             '"application/vnd.openxmlformats-package.relationships+xml"/><Default Extension="xml" ContentType='
             f'"application/xml"/>{targets}</Types>',
-            "_rels/.rels": f'<Relationships xmlns="{PACKAGE}/relationships"><Relationship Id="r1" Type='
-            f'"{OFFICE}/officeDocument" Target="{main}"/></Relationships>',
+            "_rels/.rels": (
+                f'<Relationships xmlns="{PACKAGE}/relationships"><Relationship Id="r1" '
+                f'Type="{OFFICE}/officeDocument" Target="{main}"/></Relationships>'
+            ),
             main: body,
         }
         | more
@@ -52,7 +56,11 @@ def office(main: str, kind: str, body: str, **more: str) -> bytes:
 
 def docx(body: str) -> bytes:
     kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
-    return office("word/document.xml", kind, f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>')
+    return office(
+        "word/document.xml",
+        kind,
+        f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
+    )
 
 
 def xlsx(rows: str, after: str = "", strings: str = "", sheets: int = 1) -> bytes:
@@ -78,7 +86,9 @@ def pdf(content: bytes, filters: bytes = b"", kids: int = 1) -> bytes:
         b"<</Length %d%s>>stream\n%s\nendstream" % (len(content), filters, content),
         b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
     ]
-    made = b"%PDF-1.4\n" + b"".join(b"%d 0 obj%s endobj\n" % (n, part) for n, part in enumerate(parts, 1))
+    made = b"%PDF-1.4\n" + b"".join(
+        b"%d 0 obj%s endobj\n" % (n, part) for n, part in enumerate(parts, 1)
+    )
     return made + b"trailer<</Root 1 0 R/Size 6>>"
 
 
@@ -91,7 +101,9 @@ DOCUMENTS: dict[str, Callable[[], bytes]] = {
     "matter.md": lambda: b"---\n" + b"a: [" * 12_000 + b"\n---\ntext",
     "aliases.md": lambda: (
         b"---\na0: &a0 [x, x]\n"
-        + b"".join(b"a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 12))
+        + b"".join(
+            b"a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 12)
+        )
         + b"---\ntext"
     ),
     "table.md": lambda: b"|a" * 30_000 + b"\n" + b"|-" * 30_000 + b"\n" + b"|b" * 10_000,
@@ -106,9 +118,13 @@ DOCUMENTS: dict[str, Callable[[], bytes]] = {
     "attributes.html": lambda: b"<p " + b"a%d=x " * 12_000 + b">text",
     "tags.html": lambda: b"<a><b><i><p>" * 10_000,
     "empty.docx": lambda: docx("<w:p/>" * 3_000_000),
-    "rows.docx": lambda: docx("<w:tbl>" + "<w:tr><w:tc><w:p/></w:tc></w:tr>" * 500_000 + "</w:tbl>"),
+    "rows.docx": lambda: docx(
+        "<w:tbl>" + "<w:tr><w:tc><w:p/></w:tc></w:tr>" * 500_000 + "</w:tbl>"
+    ),
     "runs.docx": lambda: docx("<w:p>" + "<w:r><w:tab/><w:t>a</w:t></w:r>" * 500_000 + "</w:p>"),
-    "deep.docx": lambda: docx("<w:tbl><w:tr><w:tc>" * 60_000 + "<w:p/>" + "</w:tc></w:tr></w:tbl>" * 60_000),
+    "deep.docx": lambda: docx(
+        "<w:tbl><w:tr><w:tc>" * 60_000 + "<w:p/>" + "</w:tc></w:tr></w:tbl>" * 60_000
+    ),
     "deep.rtf": lambda: b"{\\rtf1 " + b"{\\b a" * 20_000,
     "macros.tex": lambda: (
         b"\\newcommand{\\a}{x x x x x x x x}"
@@ -124,7 +140,9 @@ TABLES: dict[str, Callable[[], bytes]] = {
     "strings.xlsx": lambda: xlsx(ROW, strings="<si><t>a</t></si>" * 3_000_000),
     "rows.xlsx": lambda: xlsx("<row/>" * 8_000_000),
     "cells.xlsx": lambda: xlsx("<row>" + "<c/>" * 9_000_000 + "</row>"),
-    "merged.xlsx": lambda: xlsx(ROW, '<mergeCells><mergeCell ref="A1:A1048576"/></mergeCells>' * 400),
+    "merged.xlsx": lambda: xlsx(
+        ROW, '<mergeCells><mergeCell ref="A1:A1048576"/></mergeCells>' * 400
+    ),
     "far.xlsx": lambda: xlsx(ROW + ROW + '<row r="1048000"><c r="XFD1048000"><v>1</v></c></row>'),
     "sheets.xlsx": lambda: xlsx(ROW * 10_000, sheets=3_000),
     "blank.csv.gz": lambda: gzip.compress(b"a\n" + b"\n" * 20_000_000, 9),
@@ -140,7 +158,9 @@ def made(folder: Path, files: dict[str, Callable[[], bytes]]) -> list[Path]:
 
 @pytest.fixture(autouse=True)
 def no_process_is_large_or_left() -> Iterator[None]:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of children of any test in this process
+    before = resource.getrusage(
+        resource.RUSAGE_CHILDREN
+    ).ru_maxrss  # of children of any test in this process
     yield
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     assert largest == before or largest * 1024 < MOST_MEMORY
@@ -166,14 +186,22 @@ def test_documents_are_left_out_by_name_and_the_others_are_read(tmp_path: Path) 
     assert "zz.txt" in pages
     assert pages <= {*DOCUMENTS, "zz.txt"}
     left_out = [note for note in notes if note.startswith(f"left out: {tmp_path}")]
-    more = sum(int(note.split()[2]) for note in notes if "more documents that cannot be read" in note)
+    more = sum(
+        int(note.split()[2]) for note in notes if "more documents that cannot be read" in note
+    )
     assert len(pages - {"zz.txt"}) + len(left_out) + more + len(problems) >= len(DOCUMENTS)
     with pytest.raises(CorpusError, match=r"it takes more than|cannot be read|has no text|ended"):
-        list(read_corpus(tmp_path, documents=DocumentOptions(seconds_per_document=SECONDS, strict=True)))
+        list(
+            read_corpus(
+                tmp_path, documents=DocumentOptions(seconds_per_document=SECONDS, strict=True)
+            )
+        )
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_is_read_or_refused_in_one_sentence(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_read_or_refused_in_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row_reader, "SECONDS", SECONDS)
     (path,) = made(tmp_path, {name: TABLES[name]})
     said = ""

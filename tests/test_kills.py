@@ -1,4 +1,5 @@
-"""Kills: whatever kbq writes, a run that is killed at a random moment and done again ends with the same bytes.
+"""Kills: whatever kbq writes, a run that is killed at a random moment and done again ends with the
+same bytes.
 
 `KBQ_KILLS=20` kills each command as often.
 """
@@ -48,13 +49,21 @@ def done(work: Work, folder: Path) -> float:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files but those with times in them, and what may be left: unnamed files that killed runs were writing."""
-    names = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith((".run.json", ".tmp"))]
+    """All files but those with times in them, and what may be left: unnamed files that killed runs
+    were writing.
+    """
+    names = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.endswith((".run.json", ".tmp"))
+    ]
     return {str(path.relative_to(folder)): path.read_bytes() for path in names}
 
 
 def refuse_other_ends(work: Work, tmp_path: Path, has_ended: Callable[[Path], bool]) -> None:
-    """Kill the work at random moments, and do it again; all files must be those of an undisturbed run."""
+    """Kill the work at random moments, and do it again; all files must be those of an undisturbed
+    run.
+    """
     whole, moments = tmp_path / "whole", random.Random(0)
     whole.mkdir()
     seconds = done(work, whole)
@@ -96,7 +105,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def copied(source: Path, folder: Path) -> Path:
-    """The knowledge base in a folder: a copy of another one, which is there as a whole or not at all."""
+    """The knowledge base in a folder: a copy of another one, which is there as a whole or not at
+    all.
+    """
     if not (folder / "kb").exists():
         link_folder(source, folder / "copy.tmp", lambda _: False)
         (folder / "copy.tmp").rename(folder / "kb")
@@ -112,7 +123,10 @@ def test_build(model: Model, pages: list[Page], tmp_path: Path) -> None:
 
 
 def test_sync(model: Model, pages: list[Page], built: Path, tmp_path: Path) -> None:
-    new = [*pages[2:], *(Page(f"N{number}", "New", ["The river of Paris is long."]) for number in range(3))]
+    new = [
+        *pages[2:],
+        *(Page(f"N{number}", "New", ["The river of Paris is long."]) for number in range(3)),
+    ]
 
     def sync(folder: Path) -> None:
         KnowledgeBase.open(copied(built, folder), model).sync(new)
@@ -121,23 +135,31 @@ def test_sync(model: Model, pages: list[Page], built: Path, tmp_path: Path) -> N
 
 
 def has_page(folder: Path, page_id: str) -> bool:
-    return is_knowledge_base(folder) and page_id in {one.page_id for one in KnowledgeBase.open(folder).pages()}
+    return is_knowledge_base(folder) and page_id in {
+        one.page_id for one in KnowledgeBase.open(folder).pages()
+    }
 
 
 def test_index_vectors(model: Model, built: Path, tmp_path: Path) -> None:
     def index(folder: Path) -> None:
         KnowledgeBase.open(copied(built, folder), model).index_vectors("disk", recall=0.0)
 
-    refuse_other_ends(index, tmp_path, lambda folder: len(list(folder.glob("kb/shard-*/disk*"))) > 3)
+    refuse_other_ends(
+        index, tmp_path, lambda folder: len(list(folder.glob("kb/shard-*/disk*"))) > 3
+    )
 
 
-def triples(folder: Path, model: Model, built: Path, write: Callable[..., Path], wrong: bool = False) -> Path:
+def triples(
+    folder: Path, model: Model, built: Path, write: Callable[..., Path], wrong: bool = False
+) -> Path:
     found = KnowledgeBase.open(built, model).query(QUERIES, 1)
     rows = []
     for number, (query, (best, *_)) in enumerate(zip(QUERIES, found, strict=True)):
         subject, _, relation = query.partition(" [SEP] ")
         value = "nothing like it" if wrong and number % 2 else best.text
-        rows.append({"subject": subject, "relation": relation, "object": value, "page": best.page_id})
+        rows.append(
+            {"subject": subject, "relation": relation, "object": value, "page": best.page_id}
+        )
     return write("triples.jsonl", *rows)
 
 
@@ -145,16 +167,27 @@ def test_finetune_also_of_one_seed(
     model: Model, built: Path, write_json_lines: Callable[..., Path], tmp_path: Path
 ) -> None:
     path = triples(tmp_path, model, built, write_json_lines)
-    settings: dict[str, Any] = {"k": 10, "epochs": 3, "batch": 5, "learning_rate": 1e-3, "patience": 99, "dev": path}
+    settings: dict[str, Any] = {
+        "k": 10,
+        "epochs": 3,
+        "batch": 5,
+        "learning_rate": 1e-3,
+        "patience": 99,
+        "dev": path,
+    }
 
     def finetune(folder: Path) -> None:
         if not (folder / "out").exists():
-            KnowledgeBase.open(built, model).finetune(path, folder / "out", **settings, note=lambda _: None)
+            KnowledgeBase.open(built, model).finetune(
+                path, folder / "out", **settings, note=lambda _: None
+            )
 
     refuse_other_ends(finetune, tmp_path, lambda folder: (folder / "out").exists())
 
 
-def test_calibrate(judging_kb: KnowledgeBase, write_json_lines: Callable[..., Path], tmp_path: Path) -> None:
+def test_calibrate(
+    judging_kb: KnowledgeBase, write_json_lines: Callable[..., Path], tmp_path: Path
+) -> None:
     path = triples(tmp_path, judging_kb.model, judging_kb.folder, write_json_lines, wrong=True)
 
     def calibrate(folder: Path) -> None:
@@ -169,7 +202,9 @@ def test_train(checkpoint: Path, examples_file: Path, tmp_path: Path) -> None:
 
     def train(folder: Path) -> None:
         if not (folder / "out").exists():
-            train_encoders(examples_file, folder / "out", init=checkpoint, settings=settings, config=config)
+            train_encoders(
+                examples_file, folder / "out", init=checkpoint, settings=settings, config=config
+            )
 
     refuse_other_ends(train, tmp_path, lambda folder: (folder / "out").exists())
 

@@ -1,4 +1,5 @@
-"""Mutations: a damaged file of a knowledge base or a model gives the same answers, or one sentence that names it.
+"""Mutations: a damaged file of a knowledge base or a model gives the same answers, or one sentence
+that names it.
 
 `KBQ_MUTATIONS=2000` makes as many of these trials.
 """
@@ -73,7 +74,9 @@ MUTATIONS: Sequence[Callable[[bytearray, random.Random], None]] = (
 
 @dataclass(frozen=True)
 class Trial:
-    """What a mutation did. `outcome`: same, refused, other (other answers), or failed (a traceback, a crash)."""
+    """What a mutation did. `outcome`: same, refused, other (other answers), or failed (a traceback,
+    a crash).
+    """
 
     file: str
     mutation: str
@@ -83,12 +86,21 @@ class Trial:
 
 
 def answers(kb: KnowledgeBase) -> Any:
-    found = [kb.query(QUERIES, 3), kb.query(QUERIES, 3, unit="sentence"), kb.query(QUERIES, 3, unit="page")]
-    words = [kb.query(QUERIES, 3, backend="bm25"), kb.query(QUERIES, 3, backend="dense", unit="paragraph")]
+    found = [
+        kb.query(QUERIES, 3),
+        kb.query(QUERIES, 3, unit="sentence"),
+        kb.query(QUERIES, 3, unit="page"),
+    ]
+    words = [
+        kb.query(QUERIES, 3, backend="bm25"),
+        kb.query(QUERIES, 3, backend="dense", unit="paragraph"),
+    ]
     return found, words, [kb.searcher.unknown_words(text) for text in QUERIES]
 
 
-def mutated(source: Path, to: Path, chance: random.Random, copy: Callable[..., object] = os.link) -> tuple[str, str]:
+def mutated(
+    source: Path, to: Path, chance: random.Random, copy: Callable[..., object] = os.link
+) -> tuple[str, str]:
     """Link or copy a folder, with one file mutated; the file and the mutation."""
     shutil.copytree(source, to, copy_function=copy)
     files = sorted(path for path in to.rglob("*") if path.is_file() and path.name != "README.md")
@@ -122,12 +134,19 @@ def in_a_process(work: Callable[[], tuple[str, str]]) -> tuple[str, str]:
     with os.fdopen(reading, "rb") as pipe:
         told = pipe.read()
     _, status = os.waitpid(process, 0)
-    found: tuple[str, str] = pickle.loads(told) if told else ("failed", f"it ended with status {status}")
+    found: tuple[str, str] = (
+        pickle.loads(told) if told else ("failed", f"it ended with status {status}")
+    )
     return found
 
 
 def trial(
-    source: Path, folder: Path, seed: int, ask: Callable[[Path], Any], truth: Any, read_when_opened: int
+    source: Path,
+    folder: Path,
+    seed: int,
+    ask: Callable[[Path], Any],
+    truth: Any,
+    read_when_opened: int,
 ) -> Trial:
     """Mutate a file, and see what comes of asking and of verifying."""
     chance = random.Random(seed)
@@ -153,12 +172,16 @@ def trial(
 def source(model: Model, pages: list[Page], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A knowledge base with words, a compact and a disk index, and a deleted page."""
     folder = tmp_path_factory.mktemp("mutations") / "kb"
-    kb = KnowledgeBase.build(pages, folder, model, index="compact").index_vectors("disk", recall=0.5)
+    kb = KnowledgeBase.build(pages, folder, model, index="compact").index_vectors(
+        "disk", recall=0.5
+    )
     kb.delete([pages[-1].page_id])
     return folder
 
 
-@pytest.mark.parametrize("read_when_opened", [seals.READ_WHEN_OPENED, 0], ids=["small", "as if it were large"])
+@pytest.mark.parametrize(
+    "read_when_opened", [seals.READ_WHEN_OPENED, 0], ids=["small", "as if it were large"]
+)
 @pytest.mark.parametrize("index", ["exact", "compact", "disk"])
 def test_a_damaged_knowledge_base_is_whole_or_named(
     read_when_opened: int, index: Any, source: Path, model: Model, tmp_path: Path
@@ -166,7 +189,10 @@ def test_a_damaged_knowledge_base_is_whole_or_named(
     def ask(folder: Path) -> Any:
         return answers(KnowledgeBase.open(folder, index=index))
 
-    trials = [trial(source, tmp_path / "kb", seed, ask, ask(source), read_when_opened) for seed in range(TRIALS // 6)]
+    trials = [
+        trial(source, tmp_path / "kb", seed, ask, ask(source), read_when_opened)
+        for seed in range(TRIALS // 6)
+    ]
     assert not [one for one in trials if one.outcome == "failed"]
     assert not [one for one in trials if one.outcome == "other" and not one.verified]
     if read_when_opened:
@@ -178,7 +204,9 @@ def test_a_damaged_model_is_whole_or_named(model_folder: Path, tmp_path: Path) -
         return [side.tolist() for side in Model.open(folder, "cpu").encode_queries(QUERIES)]
 
     truth = ask(model_folder)
-    trials = [trial(model_folder, tmp_path / "model", seed, ask, truth, 0) for seed in range(TRIALS // 6)]
+    trials = [
+        trial(model_folder, tmp_path / "model", seed, ask, truth, 0) for seed in range(TRIALS // 6)
+    ]
     assert {one.outcome for one in trials} <= {"same", "refused"}
 
 
@@ -223,7 +251,11 @@ def in_texts(path: Path, chance: random.Random) -> None:
 def hostile(source: Path, to: Path, chance: random.Random) -> str:
     """A copy of a knowledge base with one list changed, and sealed again; the list."""
     shutil.copytree(source, to)
-    lists = sorted(path for path in to.rglob("*") if path.suffix in (".npy", ".bin") and "deleted" not in path.name)
+    lists = sorted(
+        path
+        for path in to.rglob("*")
+        if path.suffix in (".npy", ".bin") and "deleted" not in path.name
+    )
     path = chance.choice(lists)
     (in_texts if path.suffix == ".bin" else in_an_array)(path, chance)
     seal_again(to)
@@ -233,9 +265,15 @@ def hostile(source: Path, to: Path, chance: random.Random) -> str:
 def seal_again(folder: Path) -> None:
     """Let all seals fit, as whoever made a knowledge base can."""
     manifest = read_manifest(folder)
-    shards = tuple(replace(entry, seal=seals.seal_folder(folder / entry.name).digest) for entry in manifest.shards)
+    shards = tuple(
+        replace(entry, seal=seals.seal_folder(folder / entry.name).digest)
+        for entry in manifest.shards
+    )
     of = {entry.name: entry.seal for entry in shards}
-    parts = {part: seals.seal_folder(folder / part, of.get(part.split("/")[0], "")).digest for part in manifest.seals}
+    parts = {
+        part: seals.seal_folder(folder / part, of.get(part.split("/")[0], "")).digest
+        for part in manifest.seals
+    }
     write_manifest(folder, replace(manifest, shards=shards, seals=parts))
 
 
@@ -253,7 +291,9 @@ def hostile_trial(source: Path, folder: Path, seed: int, ask: Callable[[Path], A
 
 
 @pytest.mark.parametrize("index", ["exact", "compact", "disk"])
-def test_a_hostile_knowledge_base_answers_or_is_one_sentence(index: Any, source: Path, tmp_path: Path) -> None:
+def test_a_hostile_knowledge_base_answers_or_is_one_sentence(
+    index: Any, source: Path, tmp_path: Path
+) -> None:
     def ask(folder: Path) -> Any:
         return answers(KnowledgeBase.open(folder, index=index))
 
@@ -294,13 +334,17 @@ def test_metadata_that_kbq_does_not_write(written: bytes, source: Path, tmp_path
     shard = tmp_path / "kb" / "shard-00000"
     ends = np.load(shard / "metadata.npy")
     ends[:] = len(written)
-    for name, values in (("metadata.npy", ends), ("metadata.bin", np.frombuffer(written, np.uint8))):
+    for name, values in (
+        ("metadata.npy", ends),
+        ("metadata.bin", np.frombuffer(written, np.uint8)),
+    ):
         np.save(shard / "array.npy", values)
         (shard / "array.npy").rename(shard / name)
     seal_again(tmp_path / "kb")
     kb = KnowledgeBase.open(tmp_path / "kb")
     with pytest.raises(
-        KbqError, match=r"the metadata of page .* cannot be used \(.*\): build the knowledge base again"
+        KbqError,
+        match=r"the metadata of page .* cannot be used \(.*\): build the knowledge base again",
     ):
         kb.searcher.shards[0].metadata_of(0)
 
@@ -349,7 +393,9 @@ def tried(source: Path, tmp_path: Path, ask: Callable[[Path], Any]) -> list[Tria
     return trials
 
 
-def test_a_damaged_tuned_model_is_whole_or_named(model: Model, kb_folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_tuned_model_is_whole_or_named(
+    model: Model, kb_folder: Path, tmp_path: Path
+) -> None:
     model.save_query_encoder(tmp_path / "tuned", {})
 
     def ask(folder: Path) -> Any:
@@ -362,7 +408,9 @@ def test_a_damaged_tuned_model_is_whole_or_named(model: Model, kb_folder: Path, 
 def test_a_damaged_calibration_is_whole_or_named(calibration: Path, tmp_path: Path) -> None:
     def ask(folder: Path) -> Any:
         read = Calibration.read(folder / CALIBRATION)
-        return chances_of(np.full((1, len(FEATURES)), 0.5), list(read.weights.values()), read.intercept).tolist()
+        return chances_of(
+            np.full((1, len(FEATURES)), 0.5), list(read.weights.values()), read.intercept
+        ).tolist()
 
     trials = tried(calibration, tmp_path, ask)
     assert not [one for one in trials if one.outcome == "failed"]
@@ -376,7 +424,9 @@ def test_damaged_answers_of_a_run_are_asked_again_or_named(
     source.mkdir()
     work(kb, source)
     trials = tried(source, tmp_path, lambda folder: work(kb, folder))
-    assert not [one for one in trials if one.outcome == "failed"]  # another letter in an answer cannot be noticed
+    assert not [
+        one for one in trials if one.outcome == "failed"
+    ]  # another letter in an answer cannot be noticed
 
 
 def test_damaged_claims_are_exported_or_named(kb: KnowledgeBase, tmp_path: Path) -> None:
@@ -385,7 +435,12 @@ def test_damaged_claims_are_exported_or_named(kb: KnowledgeBase, tmp_path: Path)
     filled(kb, source)
 
     def ask(folder: Path) -> Any:
-        for to, name in (("rdf", "o.nt"), ("quickstatements", "o.txt"), ("long", "o.csv"), ("review", "o.html")):
+        for to, name in (
+            ("rdf", "o.nt"),
+            ("quickstatements", "o.txt"),
+            ("long", "o.csv"),
+            ("review", "o.html"),
+        ):
             export(folder / "out.claims.jsonl", to, folder / name)  # type: ignore[arg-type]
         return (folder / "o.csv").read_bytes()
 

@@ -1,4 +1,6 @@
-"""Options: each is declared once, and what is typed, given in Python or sent over HTTP comes from there."""
+"""Options: each is declared once, and what is typed, given in Python or sent over HTTP comes from
+there.
+"""
 
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal, get_type_hints
@@ -26,7 +28,9 @@ class Asked:
 
 
 def test_the_options_of_a_record_are_its_fields_with_a_help() -> None:
-    assert [(one.name, one.annotation, one.default, one.option.help) for one in declared(Asked)] == [
+    assert [
+        (one.name, one.annotation, one.default, one.option.help) for one in declared(Asked)
+    ] == [
         ("k", int, 5, "How many."),
         ("share", float | None, None, "Of all."),
         ("weight", float, 1.0, "Of each."),
@@ -60,12 +64,20 @@ def test_what_has_no_meaning_is_refused(change: dict[str, Any], said: str) -> No
 
 
 def test_what_has_a_meaning_is_not_refused() -> None:
-    for change in ({}, {"share": 1}, {"share": 0.5, "weight": 0}, {"seed": -1, "kind": "b", "k": 10**9}):
+    for change in (
+        {},
+        {"share": 1},
+        {"share": 0.5, "weight": 0},
+        {"seed": -1, "kind": "b", "k": 10**9},
+    ):
         check(replace(Asked(), **change), KbqError)
 
 
 def test_words_of_the_library_are_the_fields_of_the_records() -> None:
-    names = {record: {field.name for field in fields(record)} for record in (SearchOptions, FillOptions, BuildOptions)}
+    names = {
+        record: {field.name for field in fields(record)}
+        for record in (SearchOptions, FillOptions, BuildOptions)
+    }
     ranks, searches = {*get_type_hints(RankKwargs)}, {*get_type_hints(SearchKwargs)}
     assert searches == names[SearchOptions] - {"k", "unit", "backend", "purpose"}
     assert {*get_type_hints(FillKwargs)} == names[FillOptions] | ranks | {"backend", "calibration"}

@@ -81,20 +81,38 @@ def test_it_runs_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     """The wheel alone is installed; its dependencies come from where the tests run."""
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env" / "bin" / "python"
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--no-deps",
+        "--no-index",
+        str(wheel),
+    ]
     subprocess.run([*install, "--quiet", "--disable-pip-version-check"], check=True)
     (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
-    (site / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+    (site / "dependencies.pth").write_text(
+        "\n".join(path for path in sys.path if path.endswith("-packages"))
+    )
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def run(*command: str) -> str:
-        found = subprocess.run(command, cwd=elsewhere, env=ours, capture_output=True, text=True, check=False)
+        found = subprocess.run(
+            command, cwd=elsewhere, env=ours, capture_output=True, text=True, check=False
+        )
         assert (found.returncode, found.stderr) == (0, "")
         return found.stdout
 
-    where = run(str(python), "-c", "import kbq.storage.writing; print(kbq.storage.paths.resource_path('cli.py'))")
+    where = run(
+        str(python),
+        "-c",
+        "import kbq.storage.writing; print(kbq.storage.paths.resource_path('cli.py'))",
+    )
     assert where.strip() == str(site / "kbq" / "cli.py")
     kbq = str(tmp_path / "env" / "bin" / "kbq")
     told = run(kbq, "--help")

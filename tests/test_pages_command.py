@@ -29,7 +29,10 @@ def test_a_field_has_a_value_as_it_is_written(value: object, text: str, has: boo
 @pytest.fixture(scope="module")
 def kb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kbs") / "kb"
-    pages = [Page(f"p{n}", f"Title {n}", ["A text."], metadata=fields) for n, fields in enumerate(METADATA)]
+    pages = [
+        Page(f"p{n}", f"Title {n}", ["A text."], metadata=fields)
+        for n, fields in enumerate(METADATA)
+    ]
     KnowledgeBase.build(pages, folder, device="cpu", bm25=False)
     return folder
 
@@ -45,7 +48,9 @@ def kb(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--where", "file=="], ""),
     ],
 )
-def test_pages_are_listed_by_their_metadata(kb: Path, options: list[str], printed: str, run: Run) -> None:
+def test_pages_are_listed_by_their_metadata(
+    kb: Path, options: list[str], printed: str, run: Run
+) -> None:
     assert run("pages", kb, *options)[:2] == (0, printed)
 
 

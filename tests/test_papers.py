@@ -25,7 +25,9 @@ def test_there_is_something_to_check() -> None:
 @pytest.mark.parametrize(("file", "name"), PLACES)
 def test_functions_are_where_the_page_says(file: str, name: str) -> None:
     tree = ast.parse((ROOT / "kbq" / file).read_text("utf-8"))
-    assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    assert name in {
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -34,5 +36,7 @@ def test_commands_can_be_parsed(line: str) -> None:
     command: Any = typer.main.get_command(app)
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
-    with command.make_context(line, words) as context:  # which raises for an unknown option; nothing runs
+    with command.make_context(
+        line, words
+    ) as context:  # which raises for an unknown option; nothing runs
         assert context.params

@@ -19,7 +19,11 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.tuning.finetune import _with_own_query_encoder
 
-TEXTS = ["Marie Curie [SEP] place of birth", "Ada Lovelace [SEP] father", "where is the Eiffel Tower?"] * 3
+TEXTS = [
+    "Marie Curie [SEP] place of birth",
+    "Ada Lovelace [SEP] father",
+    "where is the Eiffel Tower?",
+] * 3
 
 
 def test_the_number_of_processes_does_not_matter(
@@ -56,7 +60,9 @@ def test_an_encoder_that_is_being_tuned_is_asked_in_this_process(kb_folder: Path
         tuned = _with_own_query_encoder(kb.searcher)
         before = tuned.search(["Marie [SEP] place"], SearchOptions(5, rerank=0))
         with torch.no_grad():
-            tuned.model.queries.start_head.get_parameter("bias").add_(5 * torch.linspace(-1, 1, kb.model.dim))
+            tuned.model.queries.start_head.get_parameter("bias").add_(
+                5 * torch.linspace(-1, 1, kb.model.dim)
+            )
         assert tuned.search(["Marie [SEP] place"], SearchOptions(5, rerank=0)) != before
         assert multiprocessing.active_children() == []
 
@@ -87,23 +93,40 @@ def test_a_process_that_is_killed_is_said_and_others_answer_the_next_query(
     monkeypatch.setenv("KBQ_TEST_MARK", str(tmp_path / "mark"))
     monkeypatch.setattr("kbq.asking.workers.answerer", dies_once)
     with KnowledgeBase.sample(device="cpu", workers=2) as kb:
-        with pytest.raises(KnowledgeBaseError, match=r"^a worker died, perhaps .*: use fewer workers$"):
+        with pytest.raises(
+            KnowledgeBaseError, match=r"^a worker died, perhaps .*: use fewer workers$"
+        ):
             kb.query(TEXTS, k=3)
         assert kb.query(TEXTS, k=3) == sample.query(TEXTS, k=3)
 
 
 @pytest.mark.parametrize(("workers", "ray"), [(0, None), (2.5, None), (2, "local")])
 def test_other_numbers_are_refused(workers: Any, ray: str | None) -> None:
-    with pytest.raises(KnowledgeBaseError, match=rf"workers is {workers}: give 1 or more; with a Ray cluster, 1"):
+    with pytest.raises(
+        KnowledgeBaseError, match=rf"workers is {workers}: give 1 or more; with a Ray cluster, 1"
+    ):
         KnowledgeBase.sample(device="cpu", workers=workers, ray=ray)
 
 
 def test_a_file_is_predicted_by_several(run: Run, kb_folder: Path, tmp_path: Path) -> None:
     given = tmp_path / "in.jsonl"
-    given.write_text("".join(f'{{"id": "{number}", "input": "{text}"}}\n' for number, text in enumerate(TEXTS)))
+    given.write_text(
+        "".join(f'{{"id": "{number}", "input": "{text}"}}\n' for number, text in enumerate(TEXTS))
+    )
     outs = [tmp_path / f"{workers}.jsonl" for workers in (1, 2)]
     for workers, out in enumerate(outs, start=1):
-        words = "predict", given, "--task", "slot_filling", "--kb", kb_folder, "--device", "cpu", "--out", out
+        words = (
+            "predict",
+            given,
+            "--task",
+            "slot_filling",
+            "--kb",
+            kb_folder,
+            "--device",
+            "cpu",
+            "--out",
+            out,
+        )
         status, _, errors = run(*words, "--workers", workers)
         assert status == 0, errors
     assert outs[0].read_bytes() == outs[1].read_bytes()

@@ -1,4 +1,6 @@
-"""Power cuts: wherever one comes, there is the old state or the new one, whole, and the same command gives the same."""
+"""Power cuts: wherever one comes, there is the old state or the new one, whole, and the same
+command gives the same.
+"""
 
 import os
 import shutil
@@ -17,8 +19,14 @@ from kbq.model.model import Model
 from kbq.training.checkpoint import write_checkpoint
 from kbq.training.output_folder import output_folder
 
-NEW = [Page("P1", "Other", ["Marie was born in the city."]), Page("new", "New", ["The river is long.", "It is."])]
-RECORDS = [{"id": str(number), "input": f"{word} [SEP] place"} for number, word in enumerate(("Marie", "Paris"))]
+NEW = [
+    Page("P1", "Other", ["Marie was born in the city."]),
+    Page("new", "New", ["The river is long.", "It is."]),
+]
+RECORDS = [
+    {"id": str(number), "input": f"{word} [SEP] place"}
+    for number, word in enumerate(("Marie", "Paris"))
+]
 Change = Callable[[KnowledgeBase], object]
 CHANGES: dict[str, Change] = {
     "update": lambda kb: kb.update(NEW),
@@ -29,7 +37,9 @@ CHANGES: dict[str, Change] = {
     "index vectors": lambda kb: kb.index_vectors("disk", queries=["Marie [SEP] place"]),
     "index bm25": lambda kb: kb.index_bm25(),
 }
-MOST_CHECKED = 10**9 if os.environ.get("KBQ_ALL_CUTS") else 100  # of the states of an operation, which differ little
+MOST_CHECKED = (
+    10**9 if os.environ.get("KBQ_ALL_CUTS") else 100
+)  # of the states of an operation, which differ little
 MOST_RESUMED = 5  # of these: the same command goes on from each
 
 
@@ -105,7 +115,10 @@ def test_a_change_is_done_or_not_wherever_the_power_was_cut(
     for tree in checked:
         left = write_tree(tree, tmp_path / "after")
         found.add(str(state(left)))
-        if tree in resumed and name not in ("delete", "build --append"):  # which are refused when they are done
+        if tree in resumed and name not in (
+            "delete",
+            "build --append",
+        ):  # which are refused when they are done
             change(KnowledgeBase.open(left, model))
             assert state(left) == after
     assert found == {str(before), str(after)}
@@ -141,7 +154,13 @@ def test_a_run_goes_on_to_the_same_bytes_wherever_the_power_was_cut(
         if name == "predict":
             kb.predict(RECORDS, "trex", folder / "out.jsonl")
         else:
-            kb.fill([{"s": "Marie"}, {"s": "Paris"}], ["place"], folder / "out.csv", subject="s", min_probability=0)
+            kb.fill(
+                [{"s": "Marie"}, {"s": "Paris"}],
+                ["place"],
+                folder / "out.csv",
+                subject="s",
+                min_probability=0,
+            )
 
     (tmp_path / "out").mkdir()
     with recorded(tmp_path / "out") as disk:

@@ -64,7 +64,11 @@ def count() -> None:
 CASES: list[tuple[Callable[[], None], list[str]]] = [
     (
         build,
-        ["t: 1 page, 1,000 tokens, 0 tokens/s", "t: 3 pages, 5,000 tokens, ", "t: words indexed, paragraphs: 4 of 9"],
+        [
+            "t: 1 page, 1,000 tokens, 0 tokens/s",
+            "t: 3 pages, 5,000 tokens, ",
+            "t: words indexed, paragraphs: 4 of 9",
+        ],
     ),
     (stages, ["t: shards: 1 of 2,000", "t: queries: 64 of 200"]),
     (
@@ -95,7 +99,9 @@ def written(work: Callable[[], None], is_terminal: bool, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("work", "lines"), CASES)
-def test_a_log_gets_lines(work: Callable[[], None], lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_gets_lines(
+    work: Callable[[], None], lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", -1.0)
     found = written(work, False, monkeypatch).splitlines()
     assert len(found) == len(lines)
@@ -153,7 +159,9 @@ def test_a_program_without_a_terminal_gets_a_log(
 
 
 @pytest.mark.parametrize(("work", "lines"), CASES)
-def test_a_terminal_gets_a_bar(work: Callable[[], None], lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_bar(
+    work: Callable[[], None], lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert lines[-1] in written(work, True, monkeypatch)
 
@@ -170,7 +178,9 @@ def test_times_are_whole_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown[-1].endswith("-:--:--")
 
 
-def test_a_build_shows_how_much_of_its_corpus_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_shows_how_much_of_its_corpus_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus = tmp_path / "c.jsonl"
     corpus.write_text('{"id": "1"}\n' * 8)
 
@@ -184,14 +194,23 @@ def test_a_build_shows_how_much_of_its_corpus_is_done(tmp_path: Path, monkeypatc
     assert " 50% " in shown
 
 
-def test_pages_are_expected_where_something_tells_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_are_expected_where_something_tells_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "SAMPLED", 20)
     (tmp_path / "c.jsonl").write_text("123456789\n" * 6)
     (tmp_path / "c.jsonl.gz").write_bytes(b"\n\n\n")
     (tmp_path / "one.json").write_text("{}\n")
-    told = {name: expected_pages(tmp_path / name) for name in ("c.jsonl", "c.jsonl.gz", "one.json", "nothing.jsonl")}
+    told = {
+        name: expected_pages(tmp_path / name)
+        for name in ("c.jsonl", "c.jsonl.gz", "one.json", "nothing.jsonl")
+    }
     assert told == {"c.jsonl": 6, "c.jsonl.gz": None, "one.json": None, "nothing.jsonl": None}
-    assert (expected_pages(["a", "b"]), expected_pages(iter("ab")), expected_pages("-")) == (2, None, None)
+    assert (expected_pages(["a", "b"]), expected_pages(iter("ab")), expected_pages("-")) == (
+        2,
+        None,
+        None,
+    )
     assert expected_pages(str(tmp_path)) == 3
     (tmp_path / "many.pdf").touch()
     assert expected_pages(tmp_path) is None

@@ -1,4 +1,6 @@
-"""Results: the command in each file is one that runs today, or results/README.md says which one took its place."""
+"""Results: the command in each file is one that runs today, or results/README.md says which one
+took its place.
+"""
 
 import ast
 import json
@@ -19,9 +21,17 @@ def options_of(program: Path) -> set[str]:
     """The options that a program declares, by `arguments` or by argparse itself."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(program.read_text("utf-8"))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "arguments":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "arguments"
+        ):
             found |= {f"--{one.arg.replace('_', '-')}" for one in node.keywords if one.arg}
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "add_argument"
+        ):
             found |= {str(value.value) for value in node.args if isinstance(value, ast.Constant)}
     return found
 
@@ -40,7 +50,9 @@ def test_a_result_can_be_made_again(path: Path) -> None:
     assert program_file.is_file()
     known = options_of(program_file)
     for option in (word for word in words if word.startswith("--")):
-        assert option in known or f"{name} {option}" in TODAY, f"{path.name}: {name} has no {option}"
+        assert option in known or f"{name} {option}" in TODAY, (
+            f"{path.name}: {name} has no {option}"
+        )
 
 
 def test_what_took_the_place_of_a_command_is_there() -> None:

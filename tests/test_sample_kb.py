@@ -17,7 +17,9 @@ from kbq.model.model import Model
 def small_sample(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two articles, and the tiny model in the place of the default one."""
     articles = tmp_path / "articles.jsonl"
-    articles.write_text('{"id": "S1", "title": "T", "text": "Paris"}\n{"id": "S2", "title": "U", "text": "river"}\n')
+    articles.write_text(
+        '{"id": "S1", "title": "T", "text": "Paris"}\n{"id": "S2", "title": "U", "text": "river"}\n'
+    )
     monkeypatch.setattr(sample_kb, "ARTICLES", articles)
     for module in ("kbq.model.model_folder", "kbq.sample_kb"):
         monkeypatch.setattr(f"{module}.DEFAULT_MODEL", model_folder)
@@ -29,7 +31,10 @@ def test_it_is_built_once(tmp_path: Path) -> None:
     for _ in range(2):
         kb = KnowledgeBase.sample(note=told.append)
         assert list(Pages.open(kb.folder).ids()) == ["S1", "S2"]
-        assert [hit.text for hit in kb.query(["the city"], k=5)[0]] in (["Paris", "river"], ["river", "Paris"])
+        assert [hit.text for hit in kb.query(["the city"], k=5)[0]] in (
+            ["Paris", "river"],
+            ["river", "Paris"],
+        )
     assert list((tmp_path / "cache").iterdir()) == [kb.folder]
     assert told == [f"building the sample knowledge base, once, in {kb.folder}"]
 
@@ -88,5 +93,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_cache_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
-    with pytest.raises(KnowledgeBaseError, match=r"cannot be written .*: set KBQ_CACHE to a folder of yours"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"cannot be written .*: set KBQ_CACHE to a folder of yours"
+    ):
         KnowledgeBase.sample()

@@ -1,4 +1,6 @@
-"""System calls: what kbq and its libraries in C, C++ and Rust ask of the kernel follows no link. Needs strace."""
+"""System calls: what kbq and its libraries in C, C++ and Rust ask of the kernel follows no link.
+Needs strace.
+"""
 
 import re
 import subprocess
@@ -8,7 +10,10 @@ from shutil import which
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(which("strace") is None, reason="strace is not installed")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(which("strace") is None, reason="strace is not installed"),
+]
 TRACED = "open,openat,creat,rename,renameat,renameat2,unlink,unlinkat,link,linkat,symlink,symlinkat,truncate"
 CALL = re.compile(r"^\d+ +(\w+)\((.*)\) += (-?\d+)")
 PATH = re.compile(r'(AT_FDCWD|\d+)(?:<([^>]*)>)?, "((?:[^"\\]|\\.)*)"|^"((?:[^"\\]|\\.)*)"')
@@ -60,10 +65,16 @@ def test_no_write_follows_a_link(model_folder: Path, tmp_path: Path) -> None:
             continue
         name, arguments = call[1], call[2]
         path = _target(arguments)
-        if not path.startswith(f"{tmp_path}/made/") or ("open" in name and not re.search("O_WRONLY|O_RDWR", arguments)):
+        if not path.startswith(f"{tmp_path}/made/") or (
+            "open" in name and not re.search("O_WRONLY|O_RDWR", arguments)
+        ):
             continue
         written += 1
-        follows_none = "O_NOFOLLOW" in arguments or "O_EXCL" in arguments if "open" in name else name != "truncate"
+        follows_none = (
+            "O_NOFOLLOW" in arguments or "O_EXCL" in arguments
+            if "open" in name
+            else name != "truncate"
+        )
         if not (follows_none or PARTIAL.search(path)):
             wrong.append(line)
     assert wrong == []

@@ -1,4 +1,6 @@
-"""Writers: while tests run, whatever kbq makes, moves or removes goes through storage/writing.py or folders.py."""
+"""Writers: while tests run, whatever kbq makes, moves or removes goes through storage/writing.py or
+folders.py.
+"""
 
 import builtins
 import io
@@ -16,9 +18,22 @@ import kbq
 
 PACKAGE, TESTS = str(Path(kbq.__file__).parent) + os.sep, str(Path(__file__).parent) + os.sep
 OWN = {f"{PACKAGE}storage{os.sep}{name}.py" for name in ("writing", "folders")}
-PARTIAL = re.compile(r"[./][0-9a-f]{12}\.tmp(/[^/]*)?$")  # made by `replacing`, or in a folder made by `files_for`
+PARTIAL = re.compile(
+    r"[./][0-9a-f]{12}\.tmp(/[^/]*)?$"
+)  # made by `replacing`, or in a folder made by `files_for`
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-CHANGES = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "link", "symlink", "truncate", "chmod")
+CHANGES = (
+    "mkdir",
+    "rename",
+    "replace",
+    "unlink",
+    "remove",
+    "rmdir",
+    "link",
+    "symlink",
+    "truncate",
+    "chmod",
+)
 TEMPORARY = tempfile.__file__
 
 seen: set[str] = set()  # the functions of kbq that have written
@@ -41,7 +56,9 @@ def _check(path: object, what: str) -> None:
     place = os.fsdecode(path)  # type: ignore[arg-type]
     in_tests = Path(place).is_relative_to(tempfile.gettempdir())
     if (
-        not in_tests or by_triton or any(name in place for name in ("torchinductor", "triton", "openpyxl."))
+        not in_tests
+        or by_triton
+        or any(name in place for name in ("torchinductor", "triton", "openpyxl."))
     ):  # of libraries
         return
     if by_tempfile:
@@ -49,14 +66,18 @@ def _check(path: object, what: str) -> None:
             private.add(place)
         return
     in_own = frame.f_code.co_filename in OWN
-    while (frame is not None and not frame.f_code.co_filename.startswith((PACKAGE, TESTS))) or _is_storage(frame):
+    while (
+        frame is not None and not frame.f_code.co_filename.startswith((PACKAGE, TESTS))
+    ) or _is_storage(frame):
         frame = frame.f_back
     if frame is not None and not frame.f_code.co_filename.startswith(TESTS):
         seen.add(f"{frame.f_code.co_filename.removeprefix(PACKAGE)}: {frame.f_code.co_qualname}")
     is_private = any(Path(place).is_relative_to(folder) for folder in private)
     if in_own or is_private or PARTIAL.search(place) or place == os.devnull:
         return
-    raise AssertionError(f"{what} of {place} goes through neither kbq/storage/writing.py nor folders.py")
+    raise AssertionError(
+        f"{what} of {place} goes through neither kbq/storage/writing.py nor folders.py"
+    )
 
 
 def _is_storage(frame: Any) -> bool:
@@ -92,7 +113,9 @@ def _changing(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Have every write of Python's own checked; those of libraries in C and Rust are seen by `test_system_calls.py`."""
+    """Have every write of Python's own checked; those of libraries in C and Rust are seen by
+    `test_system_calls.py`.
+    """
     patches = [patch.object(module, "open", _opening(io.open)) for module in (io, builtins)]
     patches.append(patch.object(os, "open", _opening_descriptor(os.open)))
     patches += [patch.object(os, name, _changing(name, getattr(os, name))) for name in CHANGES]

@@ -17,7 +17,8 @@ from kbq.words.names import Naming
 def chosen_calibration(
     found: Calibration | None, options: SearchOptions, mode: SearchMode, reranking: Reranking
 ) -> Calibration | None:
-    """Return the calibration found for a search, `options.calibration` or the model's own, the latter where it fits.
+    """Return the calibration found for a search, `options.calibration` or the model's own, the
+    latter where it fits.
 
     Raises QueryError if the file does not fit, or probabilities are needed, and there are none.
     """
@@ -25,18 +26,24 @@ def chosen_calibration(
     if not mode.second_look:
         if path is not None or options.min_probability:
             idle = "leave --calibration out" if path is not None else "leave --min-probability out"
-            raise QueryError(f"answers have no probability where {reranking.why_not(options)}: {idle}")
+            raise QueryError(
+                f"answers have no probability where {reranking.why_not(options)}: {idle}"
+            )
         return None
     differing = "; ".join(found.mode.differences(mode)) if found else "missing"
     if not differing:
         return found
     if path is not None:
-        raise QueryError(f"{path} was made for another search ({differing}): search like that, or calibrate again")
+        raise QueryError(
+            f"{path} was made for another search ({differing}): search like that, or calibrate "
+            "again"
+        )
     if options.min_probability:
         reason = f"is for another search ({differing})" if found else "is missing"
         raise QueryError(
-            f"answers have no probability here: the calibration of the model {reranking.model.source} {reason}. Leave "
-            f"--min-probability out, or make a calibration with `kbq calibrate` and name it with --calibration"
+            "answers have no probability here: the calibration of the model "
+            f"{reranking.model.source} {reason}. Leave --min-probability out, or make a "
+            "calibration with `kbq calibrate` and name it with --calibration"
         )
     return None
 
@@ -46,8 +53,10 @@ class SearchPlan:
     """The consequences of a search's options in one knowledge base."""
 
     backend: Literal["dense", "hybrid", "bm25", "sparta"]
-    weights: tuple[float, float]  # points that one of BM25, and one of learned impacts, adds in a hybrid search
-    score_scale: float  # worth of a point of the search, in points of a query encoder whose `lexical_factor` is 1
+    # Points that one of BM25, and one of learned impacts, adds in a hybrid search.
+    weights: tuple[float, float]
+    # Worth of a point of the search, in points of a query encoder whose `lexical_factor` is 1.
+    score_scale: float
     mode: SearchMode
     calibration: Calibration | None  # gives answers their probabilities
     naming: Callable[[str], Naming]  # the pages that name a query's subject
@@ -67,27 +76,48 @@ class SearchPlan:
 
     @classmethod
     def of(
-        cls, options: SearchOptions, words: WordIndexes, reranking: Reranking, own: Callable[[], Calibration | None]
+        cls,
+        options: SearchOptions,
+        words: WordIndexes,
+        reranking: Reranking,
+        own: Callable[[], Calibration | None],
     ) -> Self:
         """Plan a search; `own` gives the model's own calibration.
 
-        Raises QueryError if probabilities or reranking are asked for but impossible, or a calibration does not fit,
+        Raises QueryError if probabilities or reranking are asked for but impossible, or a
+        calibration does not fit,
         and ModelError if it is missing or damaged.
         """
         config = reranking.model.config
         backend = options.backend if options.backend != "auto" else "hybrid" if words else "dense"
-        bm25, sparta = BM25_WEIGHT * config.lexical_factor, SPARTA_WEIGHT * config.lexical_factor
+        bm25 = BM25_WEIGHT * config.lexical_factor
+        sparta = SPARTA_WEIGHT * config.lexical_factor
         point = {"bm25": bm25, "sparta": sparta}.get(options.backend, 1.0)
         weights = (
             bm25 if options.bm25_weight is None else options.bm25_weight,
             sparta if options.sparta_weight is None else options.sparta_weight,
         )
         sources = zip(("BM25", "SPARTA"), weights, (words.bm25, words.sparta), strict=True)
-        added = [f"{weight:g} {name}" for name, weight, index in sources if index and backend == "hybrid"]
+        added = [
+            f"{weight:g} {name}" for name, weight, index in sources if index and backend == "hybrid"
+        ]
         n_reranked = reranking.n_reranked(options)
-        mode = SearchMode(config.query_fingerprint, reranking.digest, " + ".join(["vectors", *added]), n_reranked)
+        mode = SearchMode(
+            config.query_fingerprint, reranking.digest, " + ".join(["vectors", *added]), n_reranked
+        )
         found = None
         if n_reranked:
-            found = own() if options.calibration is None else Calibration.read(Path(options.calibration))
+            found = (
+                own()
+                if options.calibration is None
+                else Calibration.read(Path(options.calibration))
+            )
         calibration = chosen_calibration(found, options, mode, reranking)
-        return cls(backend, weights, point / (config.lexical_factor or 1.0), mode, calibration, words.naming)
+        return cls(
+            backend,
+            weights,
+            point / (config.lexical_factor or 1.0),
+            mode,
+            calibration,
+            words.naming,
+        )

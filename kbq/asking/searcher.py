@@ -1,6 +1,7 @@
 """Searcher: answer queries from an open knowledge base.
 
-`results` answers queries that `check` has let pass: `search` finds the best phrases and has them judged again.
+`results` answers queries that `check` has let pass: `search` finds the best phrases and has them
+judged again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from kbq.answers import INDEX_KINDS, WORDS_ALONE, IndexKind, Purpose, ReadsQueries, Result, SearchFacts, SearchOptions
+from kbq.answers import (
+    INDEX_KINDS,
+    WORDS_ALONE,
+    IndexKind,
+    Purpose,
+    ReadsQueries,
+    Result,
+    SearchFacts,
+    SearchOptions,
+)
 from kbq.asking.plan import SearchPlan
 from kbq.asking.workers import Answerers
 from kbq.dump.manifest import read_manifest, refuse_other_model
@@ -44,7 +54,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SearchTarget:
-    """Where a knowledge base is searched, and which part of it. Raises KnowledgeBaseError for invalid values."""
+    """Where a knowledge base is searched, and which part of it. Raises KnowledgeBaseError for
+    invalid values.
+    """
 
     index: IndexKind | None = None  # default: the one that was built last
     device: str = "auto"  # searches on the CPU where the model's GPUs have no room for the vectors
@@ -55,8 +67,14 @@ class SearchTarget:
     def __post_init__(self) -> None:
         if self.index is not None and self.index not in INDEX_KINDS:
             kinds = ", ".join(INDEX_KINDS)
-            raise KnowledgeBaseError(f"index kind {self.index!r} is unknown: choose from {kinds}", is_usage=True)
-        if not isinstance(self.workers, int) or self.workers < 1 or (self.ray is not None and self.workers > 1):
+            raise KnowledgeBaseError(
+                f"index kind {self.index!r} is unknown: choose from {kinds}", is_usage=True
+            )
+        if (
+            not isinstance(self.workers, int)
+            or self.workers < 1
+            or (self.ray is not None and self.workers > 1)
+        ):
             problem = f"workers is {self.workers!r:.20}: give 1 or more; with a Ray cluster, 1"
             raise KnowledgeBaseError(problem, is_usage=True)
 
@@ -75,7 +93,10 @@ class Searcher:
 
     def __init__(self, folder: Path, manifest: Manifest, where: SearchTarget, model: Model) -> None:
         """Open what a manifest describes or, if another has replaced it, what that one does."""
-        self.folder, self.manifest, self.where, self.model = folder, manifest, where, model
+        self.folder = folder
+        self.manifest = manifest
+        self.where = where
+        self.model = model
         self._calibrations: dict[Purpose, Calibration | None] = {}
         try:
             self._open()
@@ -86,19 +107,25 @@ class Searcher:
             self._open()
 
     def _open(self) -> None:
-        """Open the shards, what searches them (an index here or, on a cluster, many), and the words."""
+        """Open the shards, what searches them (an index here or, on a cluster, many), and the
+        words.
+        """
         # A manifest that has been replaced may have left these.
         for name in ("pages", "titles", "_opened_index"):
             self.__dict__.pop(name, None)
-        folder, manifest, where = self.folder, self.manifest, self.where
+        folder = self.folder
+        manifest = self.manifest
+        where = self.where
         self.index = manifest.entry(folder, where.index)
         refuse_other_model(folder, manifest, self.model)
-        self.reranking, self._readers = Reranking(self.model), dict[str, Reader | GenerativeReader]()
+        self.reranking = Reranking(self.model)
+        self._readers = dict[str, Reader | GenerativeReader]()
         self.answerers: Answerers | None = None
         self._cluster: RaySearcher | None = None
         self.place: Place | None = None  # the nodes' CPUs search on a cluster
         with manifest.damage_explained(folder):
-            self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
+            # An index looks at its own files.
+            self.shards = manifest.open_shards(folder, manifest.parts())
             shown: list[Bools] = []  # pages of each shard that may be answered with
             if where.pages:
                 shown, unknown = self.pages.chosen(where.pages)
@@ -107,8 +134,11 @@ class Searcher:
                     shard.show_only(pages)
             if where.ray is None:
                 may_leave = where.device == "auto"
-                entries, device = manifest.available, self.model.device
-                self.place = choose_place(self.shards, entries, where.index, device, may_leave, where.workers)
+                entries = manifest.available
+                device = self.model.device
+                self.place = choose_place(
+                    self.shards, entries, where.index, device, may_leave, where.workers
+                )
                 self.index = self.place.entry
             if where.workers > 1:
                 alone = replace(where, workers=1, index=self.index.kind)
@@ -121,7 +151,9 @@ class Searcher:
 
                 manifest.refuse_codes(folder)
                 penalty = self.model.config.length_penalty
-                self._cluster = open_searcher(where.ray, folder, manifest, self.index, self.shards, shown, penalty)
+                self._cluster = open_searcher(
+                    where.ray, folder, manifest, self.index, self.shards, shown, penalty
+                )
             self.words = WordIndexes(folder, manifest, self.shards)
 
     @cached_property
@@ -152,10 +184,14 @@ class Searcher:
         """Return what follows from the options of a search here.
 
         Raises:
-            QueryError: probabilities or reranking are asked for where there are none, or a calibration does not fit.
-            ModelError: the calibration that is asked for, or the model's own, is missing or damaged.
+            QueryError: probabilities or reranking are asked for where there are none, or a
+                calibration does not fit.
+            ModelError: the calibration that is asked for, or the model's own, is missing or
+                damaged.
         """
-        return SearchPlan.of(options, self.words, self.reranking, lambda: self._own_calibration(options.purpose))
+        return SearchPlan.of(
+            options, self.words, self.reranking, lambda: self._own_calibration(options.purpose)
+        )
 
     def _own_calibration(self, purpose: Purpose) -> Calibration | None:
         if purpose not in self._calibrations:
@@ -167,7 +203,9 @@ class Searcher:
         self._calibrations.clear()
 
     def facts(self, options: SearchOptions) -> SearchFacts:
-        """Return what decides the answers of a search besides its queries, so that runs can be compared."""
+        """Return what decides the answers of a search besides its queries, so that runs can be
+        compared.
+        """
         plan = self.plan(options)
         ids = "\n".join(sorted(self.where.pages))
         pages = digest_of_bytes(ids.encode("utf-8", "surrogatepass")) if ids else ""
@@ -192,15 +230,21 @@ class Searcher:
 
     def writes_answers(self, options: SearchOptions) -> bool:
         """Whether the reader writes answers instead of finding phrases."""
-        return options.reader is not None and isinstance(self.reader(options.reader), GenerativeReader)
+        return options.reader is not None and isinstance(
+            self.reader(options.reader), GenerativeReader
+        )
 
     def query_tokenizers(self, options: SearchOptions) -> list[ReadsQueries]:
         """Return the tokenizers of all networks that will read a query."""
         own: list[ReadsQueries] = [self.model.query_tokenizer]
-        return own if options.reader is None else [*own, self.reader(options.reader).query_tokenizer]
+        return (
+            own if options.reader is None else [*own, self.reader(options.reader).query_tokenizer]
+        )
 
     def untuned_relations(self, texts: Iterable[str]) -> list[str]:
-        """Return the relations of queries on which a tuned query encoder was not tuned; of any other, none."""
+        """Return the relations of queries on which a tuned query encoder was not tuned; of any
+        other, none.
+        """
         return self.model.config.untuned_relations(texts)
 
     def unknown_words(self, text: str) -> list[str]:
@@ -208,16 +252,19 @@ class Searcher:
         with self.manifest.damage_explained(self.folder):
             return self.words.unknown(text, self.model.query_tokenizer.numbers)
 
-    def check(self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()) -> None:
+    def check(
+        self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()
+    ) -> None:
         """Refuse options that do not fit or would be ignored, and texts that cannot be asked.
 
         Args:
             places: of the texts, for messages: "file:line".
 
         Raises:
-            QueryError: a weight has no effect here, reranking where there is none, a calibration that does
-                not fit, or a least probability for a marked mention, whose page has none; or texts cannot be read, and
-                all of these are named.
+            QueryError: a weight has no effect here, reranking where there is none, a calibration
+                that does
+                not fit, or a least probability for a marked mention, whose page has none; or texts
+                cannot be read, and all of these are named.
         """
         backend = self.plan(options).backend
         for name, weight, index in (
@@ -225,20 +272,29 @@ class Searcher:
             ("sparta", options.sparta_weight, self.words.sparta),
         ):
             if weight is not None and (backend != "hybrid" or not index):
-                idle = f"--{name}-weight has no effect with the backend {backend} of {self.folder}: leave it out"
+                idle = (
+                    f"--{name}-weight has no effect with the backend {backend} of {self.folder}: "
+                    "leave it out"
+                )
                 raise QueryError(idle, is_usage=True)
         if texts:
             refuse_unreadable(texts, self.query_tokenizers(options), places)
         if options.min_probability and any(map(mention_in, texts)):
-            raise QueryError("the page of a mention has no probability: leave --min-probability out")
+            raise QueryError(
+                "the page of a mention has no probability: leave --min-probability out"
+            )
 
-    def results(self, texts: Sequence[str], options: SearchOptions, spell: bool = False) -> Iterator[Result]:
+    def results(
+        self, texts: Sequence[str], options: SearchOptions, spell: bool = False
+    ) -> Iterator[Result]:
         """Yield what is found for each text that `check` has let pass; all are searched together.
 
         Args:
             spell: whether words that no page has are named.
         """
-        is_exact = options.reader is None and (self.index.kind == "exact" or options.backend in WORDS_ALONE)
+        is_exact = options.reader is None and (
+            self.index.kind == "exact" or options.backend in WORDS_ALONE
+        )
         for text, answers in zip(texts, self.search(texts, options), strict=True):
             words = self.unknown_words(text) if spell else []
             yield Result(text, answers, options.min_probability, words, is_exact)
@@ -253,31 +309,53 @@ class Searcher:
             return self._best_answers(texts, options, plan)
         (paragraphs,) = self._found(texts, plan, (options.depth, "paragraph"))
         weight = options.retrieval_weight * plan.score_scale
-        return self.reader(options.reader).answers(texts, paragraphs, options.k, options.chosen_unit, weight)
+        return self.reader(options.reader).answers(
+            texts, paragraphs, options.k, options.chosen_unit, weight
+        )
 
-    def _best_answers(self, texts: Sequence[str], options: SearchOptions, plan: SearchPlan) -> list[list[Answer]]:
-        """Find the k best answers to each text, reranked and, where a calibration fits, with probabilities."""
-        k, unit, n_reranked = options.k, options.chosen_unit, plan.n_reranked
+    def _best_answers(
+        self, texts: Sequence[str], options: SearchOptions, plan: SearchPlan
+    ) -> list[list[Answer]]:
+        """Find the k best answers to each text, reranked and, where a calibration fits, with
+        probabilities.
+        """
+        k = options.k
+        unit = options.chosen_unit
+        n_reranked = plan.n_reranked
         if not n_reranked:
             return self._found(texts, plan, (k, unit))[0]
-        if unit == "phrase":  # a phrase that the reader proposes may take the place of one after those judged again
-            (found,) = self._found(texts, plan, (n_reranked if k <= n_reranked else k + n_reranked, unit))
+        # A phrase that the reader proposes may take the place of one after those judged again.
+        if unit == "phrase":
+            (found,) = self._found(
+                texts, plan, (n_reranked if k <= n_reranked else k + n_reranked, unit)
+            )
             phrases = [hits[:n_reranked] for hits in found]
         else:
             found, phrases = self._found(texts, plan, (k, unit), (n_reranked, "phrase"))
-        judged = rerank(self.reranking.reader, texts, phrases, plan.score_scale, self.reranking.relation_judge)
+        judged = rerank(
+            self.reranking.reader, texts, phrases, plan.score_scale, self.reranking.relation_judge
+        )
         if plan.calibration is not None:
             namings = map(plan.naming, texts)
-            judged = [plan.calibration.applied(*each) for each in zip(texts, judged, namings, strict=True)]
+            judged = [
+                plan.calibration.applied(*each) for each in zip(texts, judged, namings, strict=True)
+            ]
         return [before_others(*each, unit)[:k] for each in zip(judged, found, strict=True)]
 
-    def _found(self, texts: Sequence[str], plan: SearchPlan, *wanted: Wanted) -> list[list[list[Answer]]]:
+    def _found(
+        self, texts: Sequence[str], plan: SearchPlan, *wanted: Wanted
+    ) -> list[list[list[Answer]]]:
         """Find, for each (k, unit) that is wanted, the k best units of each text."""
         with self.manifest.damage_explained(self.folder):
             if plan.backend == "bm25" or plan.backend == "sparta":
                 scores = self.words.scores(texts, plan.backend)
-                return [[scores.best(query, unit, k) for query in range(len(texts))] for k, unit in wanted]
-            lexical = self.words.all_scores(texts, *plan.weights) if plan.backend == "hybrid" else ()
+                return [
+                    [scores.best(query, unit, k) for query in range(len(texts))]
+                    for k, unit in wanted
+                ]
+            lexical = (
+                self.words.all_scores(texts, *plan.weights) if plan.backend == "hybrid" else ()
+            )
             starts, ends = self.model.encode_queries(texts)
             queries = self.model.in_row_units(starts, ends)
             if self._cluster is not None:
@@ -289,7 +367,8 @@ class Searcher:
 
 
 def search_options(words: Mapping[str, Any], **others: Any) -> SearchOptions:
-    """Make the options of a search from words that a method was given; networks and files may be paths.
+    """Make the options of a search from words that a method was given; networks and files may be
+    paths.
 
     Raises:
         QueryError: an option is unknown, or its value has no meaning.

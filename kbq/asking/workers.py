@@ -32,22 +32,30 @@ class Searching(Protocol):
 
 
 class Answerers:
-    """Processes that answer batches of queries, each with all of the knowledge base open; they take turns on GPUs.
+    """Processes that answer batches of queries, each with all of the knowledge base open; they take
+    turns on GPUs.
 
-    They start when they are first asked. Most of the cost of a query is Python, of which a process runs one line at a
-    time: a GPU that answers for one process waits for it.
+    They start when they are first asked. Most of the cost of a query is Python, of which a process
+    runs one line at a time: a GPU that answers for one process waits for it.
     """
 
     def __init__(self, open_with: Callable[[Model], Searching], model: Model, count: int) -> None:
-        """`open_with`: opens the knowledge base with a model, in any process; `model`: the one that is open here."""
-        devices = [device_of(number, model.device, torch.cuda.device_count()) for number in range(count)]
+        """`open_with`: opens the knowledge base with a model, in any process; `model`: the one that
+        is open here.
+        """
+        devices = [
+            device_of(number, model.device, torch.cuda.device_count()) for number in range(count)
+        ]
         if not model.source:
-            raise KnowledgeBaseError("workers cannot open a model that is in no folder: save it first")
+            raise KnowledgeBaseError(
+                "workers cannot open a model that is in no folder: save it first"
+            )
         equipment = pickle.dumps((open_with, model.source))
         self._pool: WorkerPool[Request, list[list[Answer]]] = WorkerPool(
             answerer, equipment, devices, "use fewer workers"
         )
-        self._dismiss = weakref.finalize(self, self._pool.dismiss)  # the processes end with this object
+        # The processes end with this object.
+        self._dismiss = weakref.finalize(self, self._pool.dismiss)
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """`Searcher.search`, shared out among the processes.

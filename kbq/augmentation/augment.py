@@ -1,9 +1,10 @@
-"""Augment: make training examples from a corpus, as JSON lines of one paragraph each. `kbq augment`.
+"""Augment: make training examples from a corpus, as JSON lines of one paragraph each.
+`kbq augment`.
 
-Either a checkpoint asks for the mentions of each paragraph, and questions are kept if a reader answers them with the
-mention (arXiv 2012.12624, section 4.1), or triples become slot queries on the paragraphs that state them, or known
-questions get hard negatives (arXiv 2109.08133, section 4.2). Mentions are the entities that spaCy finds or, without it,
-names and numbers by their spelling.
+Either a checkpoint asks for the mentions of each paragraph, and questions are kept if a reader
+answers them with the mention (arXiv 2012.12624, section 4.1), or triples become slot queries on the
+paragraphs that state them, or known questions get hard negatives (arXiv 2109.08133, section 4.2).
+Mentions are the entities that spaCy finds or, without it, names and numbers by their spelling.
 """
 
 import random
@@ -44,19 +45,23 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]  # characters [start, end)
 FindMentions = Callable[[str], list[Span]]
-MARKS = "".join(letter for letter in map(chr, range(0x300, 0x1E000)) if unicodedata.category(letter)[0] == "M")
+MARKS = "".join(
+    letter for letter in map(chr, range(0x300, 0x1E000)) if unicodedata.category(letter)[0] == "M"
+)
 LETTERS = rf"\w[\w{MARKS}]*"
 WORD = re.compile(rf"{LETTERS}(?:['’.\-]{LETTERS}|,\d{{3}}\b)*")
 OPENING_WORDS = (
-    "A After All Although An And As At Because Before Both But By During Each For From He Her His However If In It Its "
-    "Many Most No Of On One Or Other She Since So Some That The Their Then There These They This Those Through Thus To "
-    "Two Under Until Upon We When Where Which While Who With You"
+    "A After All Although An And As At Because Before Both But By During Each For From He Her His "
+    "However If In It Its Many Most No Of On One Or Other She Since So Some That The Their Then "
+    "There These They This Those Through Thus To Two Under Until Upon We When Where Which While "
+    "Who With You"
 )
 OPENERS = frozenset(OPENING_WORDS.split())
 JOINED_BY = re.compile(r" (?:(?:of|the|de|la|le|du|da|di|del|von|van|der|den|al|el|bin|ibn|y|&) )*")
 
 AT_A_TIME = 8  # paragraphs
-PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # most published checkpoints were trained with it
+# Most published checkpoints were trained with it.
+PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"
 AROUND = 700  # characters that a checkpoint reads on each side of the answer
 MAX_PROMPT = 512  # tokens of a prompt, where the checkpoint sets no limit
 LONGEST = 48  # tokens of a question
@@ -73,7 +78,9 @@ def written_mentions(text: str) -> list[Span]:
     >>> [text[start:end] for start, end in written_mentions(text)]
     ['Łódź', 'Duke of York', '7 November 1945']
     """
-    words = [match for match in WORD.finditer(text) if match[0][0].isupper() or match[0][0].isdigit()]
+    words = [
+        match for match in WORD.finditer(text) if match[0][0].isupper() or match[0][0].isdigit()
+    ]
     opening = {match.start() for match in words if opens_sentence(text, match.start())}
     words = [match for match in words if match.start() not in opening or match[0] not in OPENERS]
     inside = {match[0] for match in words if match.start() not in opening}
@@ -86,9 +93,11 @@ def written_mentions(text: str) -> list[Span]:
     return [
         (start, end)
         for start, end in spans
-        if start not in opening or not WORD.fullmatch(text, start, end) or text[start:end] in inside
+        if start not in opening
+        or not WORD.fullmatch(text, start, end)
+        or text[start:end] in inside
         or text[start].isdigit()
-    ]  # fmt: skip
+    ]
 
 
 def entity_finder(pipeline: str) -> FindMentions:
@@ -141,7 +150,8 @@ def augment(
     device: str = "auto",
     report: Callable[[int, int], None] = lambda paragraphs, questions: None,
 ) -> AugmentationOutcome:
-    """Write examples: with a generator and a reader, from triples, or known ones with hard negatives.
+    """Write examples: with a generator and a reader, from triples, or known ones with hard
+    negatives.
 
     Args:
         corpus: a file or folder; with triples, also the folder of a knowledge base.
@@ -150,8 +160,10 @@ def augment(
         reader: a question-answering checkpoint, or `default`.
         triples: KILT lines, or a table; see `read_triples`.
         questions: a training file whose questions get negatives from the knowledge base `corpus`.
-        negatives: by BM25, without the answer; or with the phrase that answers, said of something else.
-        entities: the mentions to ask for: `written` (names and numbers), or the name of a spaCy pipeline.
+        negatives: by BM25, without the answer; or with the phrase that answers, said of something
+            else.
+        entities: the mentions to ask for: `written` (names and numbers), or the name of a spaCy
+            pipeline.
         prompt: the generator's input; see `Generator.open`.
         beams: of the generator's search.
         each: the most mentions of a paragraph to ask for.
@@ -163,7 +175,9 @@ def augment(
         TrainingError: `out` exists or cannot be written.
         KbqError: corpus, triples, generator or reader cannot be used.
     """
-    corpus, out, done = str(corpus), Path(out), AugmentationOutcome()
+    corpus = str(corpus)
+    out = Path(out)
+    done = AugmentationOutcome()
     if out.exists():
         raise TrainingError(f"{out} already exists: choose another file for --out")
     if questions is not None:
@@ -172,11 +186,17 @@ def augment(
         mentions = _some_mentions(entity_finder(entities), each, seed)
         networks = Generator.open(generator, prompt, beams, device), Reader.open(reader, device)
         pages = read_corpus(corpus, format)
-        texts = ((page.title, paragraph.text[paragraph.begin :]) for page in pages for paragraph in page.paragraphs)
+        texts = (
+            (page.title, paragraph.text[paragraph.begin :])
+            for page in pages
+            for paragraph in page.paragraphs
+        )
         lines = _generated(((title, text, []) for title, text in texts), *networks, mentions)
     else:
         stating = _stating(corpus, format, read_triples(Path(triples)), depth, backend, device)
-        lines = (_line(title, text, questions, len(questions)) for title, text, questions in stating)
+        lines = (
+            _line(title, text, questions, len(questions)) for title, text, questions in stating
+        )
     with writing_to(out, TrainingError, "choose another name"):
         make_folders(out.parent)
         with replacing(out) as finished, finished.open("w", encoding="utf-8") as target:
@@ -212,12 +232,16 @@ class Generator:
     """A sequence-to-sequence checkpoint of transformers that writes the most likely questions."""
 
     def __init__(self, network: Any, tokenizer: Any, prompt: str = PROMPT, beams: int = 1) -> None:
-        self.network, self.tokenizer, self.prompt, self.beams = network, tokenizer, prompt, beams
+        self.network = network
+        self.tokenizer = tokenizer
+        self.prompt = prompt
+        self.beams = beams
         self.length = int(getattr(network.config, "max_position_embeddings", MAX_PROMPT))
 
     @classmethod
     def open(cls, source: str, prompt: str = PROMPT, beams: int = 1, device: str = "auto") -> Self:
-        """Open a checkpoint (hub name or folder); the prompt has {answer}, and any of {before}, {after}, {title}.
+        """Open a checkpoint (hub name or folder); the prompt has {answer}, and any of {before},
+        {after}, {title}.
 
         Raises ModelError if there is no such checkpoint, TrainingError for another prompt.
         """
@@ -225,7 +249,8 @@ class Generator:
             filled = prompt.format(before="", answer="the answer", after="", title="")
         except (KeyError, IndexError, ValueError) as error:
             raise TrainingError(
-                f"--prompt {prompt!r} has {error}: write {{before}}, {{answer}}, {{after}}, {{title}}"
+                f"--prompt {prompt!r} has {error}: write {{before}}, {{answer}}, {{after}}, "
+                "{title}"
             ) from None
         if "the answer" not in filled:
             raise TrainingError(f"--prompt {prompt!r} does not hold {{answer}}")
@@ -236,7 +261,9 @@ class Generator:
             )
             tokenizer = library.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         if facts["missing_keys"]:
-            raise ModelError(f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again")
+            raise ModelError(
+                f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again"
+            )
         return cls(network.eval().to(choose_device(device)), tokenizer, prompt, beams)
 
     @torch.inference_mode()
@@ -245,28 +272,43 @@ class Generator:
         if not marked:
             return []
         inputs = self.tokenizer(
-            [self._prompt(mention) for mention in marked], truncation=True, max_length=self.length, padding=True,
-            return_token_type_ids=False, return_tensors="pt",
-        )  # fmt: skip
+            [self._prompt(mention) for mention in marked],
+            truncation=True,
+            max_length=self.length,
+            padding=True,
+            return_token_type_ids=False,
+            return_tensors="pt",
+        )
         with autocast(self.network.device):
             generated = self.network.generate(
-                **inputs.to(self.network.device), max_new_tokens=LONGEST, num_beams=self.beams, do_sample=False
+                **inputs.to(self.network.device),
+                max_new_tokens=LONGEST,
+                num_beams=self.beams,
+                do_sample=False,
             )
-        return [" ".join(text.split()) for text in self.tokenizer.batch_decode(generated, skip_special_tokens=True)]
+        return [
+            " ".join(text.split())
+            for text in self.tokenizer.batch_decode(generated, skip_special_tokens=True)
+        ]
 
     def _prompt(self, mention: Marked) -> str:
-        before, after = mention.before, mention.after
+        before = mention.before
+        after = mention.after
         if len(before) > AROUND:
             before = before[-AROUND:].partition(" ")[2]  # drops a word that is cut
         if len(after) > AROUND:
             after = after[:AROUND].rpartition(" ")[0]
-        return self.prompt.format(before=before, answer=mention.answer, after=after, title=mention.title)
+        return self.prompt.format(
+            before=before, answer=mention.answer, after=after, title=mention.title
+        )
 
 
 def _generated(
     paragraphs: Iterator[Paragraph], generator: Generator, reader: Reader, mentions: FindMentions
 ) -> Iterator[Line]:
-    """Ask for the mentions of each paragraph, and keep the questions that the reader answers likewise."""
+    """Ask for the mentions of each paragraph, and keep the questions that the reader answers
+    likewise.
+    """
     while part := list(islice(paragraphs, AT_A_TIME)):
         marked = []  # place in the part, first character, mention
         for place, (title, text, _) in enumerate(part):
@@ -277,19 +319,28 @@ def _generated(
         texts = [mention.before + mention.answer + mention.after for *_, mention in marked]
         answers = read_answers(reader, list(zip(questions, texts, strict=True)))
         kept: list[list[Question]] = [[] for _ in part]
-        for (place, start, mention), question, answer in zip(marked, questions, answers, strict=True):
-            if answer is not None and normalise_answer(answer) == normalise_answer(mention.answer) != "":
+        for (place, start, mention), question, answer in zip(
+            marked, questions, answers, strict=True
+        ):
+            if (
+                answer is not None
+                and normalise_answer(answer) == normalise_answer(mention.answer) != ""
+            ):
                 places = [{"text": mention.answer, "answer_start": start}]
                 kept[place].append({"question": question, "answers": places})
         counts = Counter(place for place, *_ in marked)
-        yield from (_line(title, text, kept[place], counts[place]) for place, (title, text, _) in enumerate(part))
+        yield from (
+            _line(title, text, kept[place], counts[place])
+            for place, (title, text, _) in enumerate(part)
+        )
 
 
 def _some_mentions(find: FindMentions, each: int, seed: int) -> FindMentions:
     """Return a function that finds at most `each` of the mentions, always the same ones."""
 
     def mentions(text: str) -> list[tuple[int, int]]:
-        by_text = {text[start:end]: (start, end) for start, end in reversed(find(text))}  # a repeated name counts once
+        # A repeated name counts once.
+        by_text = {text[start:end]: (start, end) for start, end in reversed(find(text))}
         spans = sorted(by_text.values())
         return sorted(random.Random(f"{seed} {text}").sample(spans, min(each, len(spans))))
 
@@ -300,9 +351,16 @@ def _some_mentions(find: FindMentions, each: int, seed: int) -> FindMentions:
 
 
 def _stating(
-    corpus: str, format: CorpusFormat, golds: Sequence[Gold], depth: int, backend: Backend, device: str
+    corpus: str,
+    format: CorpusFormat,
+    golds: Sequence[Gold],
+    depth: int,
+    backend: Backend,
+    device: str,
 ) -> Iterator[Paragraph]:
-    """Yield the paragraphs of a corpus, or those found in a knowledge base, with the triples that they state."""
+    """Yield the paragraphs of a corpus, or those found in a knowledge base, with the triples that
+    they state.
+    """
     if is_knowledge_base(Path(corpus)):
         from kbq.kb import KnowledgeBase  # only here: it leans on training itself
 
@@ -314,8 +372,12 @@ def _stating(
     return _stating_of_pages(read_corpus(corpus, format), by_page)
 
 
-def _stating_of_pages(pages: Iterable[Page], golds: Mapping[str, list[Gold]]) -> Iterator[Paragraph]:
-    """Yield the paragraphs of pages with the triples that they state; `golds`: by id or title of their page."""
+def _stating_of_pages(
+    pages: Iterable[Page], golds: Mapping[str, list[Gold]]
+) -> Iterator[Paragraph]:
+    """Yield the paragraphs of pages with the triples that they state; `golds`: by id or title of
+    their page.
+    """
     for page in pages:
         of_page = [*golds.get(page.page_id, []), *golds.get(page.title, [])]
         for paragraph, questions in zip(page.paragraphs, _stated(page, of_page), strict=True):
@@ -325,20 +387,26 @@ def _stating_of_pages(pages: Iterable[Page], golds: Mapping[str, list[Gold]]) ->
 def _stated(page: Page, golds: Iterable[Gold]) -> list[list[Question]]:
     """Return the questions of each paragraph of a page from the triples about it.
 
-    A paragraph states a triple if it contains the object, as whole words. The first that also names the subject is
-    taken, or else the first.
+    A paragraph states a triple if it contains the object, as whole words. The first that also names
+    the subject is taken, or else the first.
     """
     questions: list[list[Question]] = [[] for _ in page.paragraphs]
     texts = [paragraph.text[paragraph.begin :] for paragraph in page.paragraphs]
     for gold in {gold.id: gold for gold in golds}.values():
-        stated = [(place, spans) for place, text in enumerate(texts) if (spans := _answers(gold, text))]
+        stated = [
+            (place, spans) for place, text in enumerate(texts) if (spans := _answers(gold, text))
+        ]
         if stated:
-            place, spans = max(stated, key=lambda pair: (subject_of(gold) in texts[pair[0]], -pair[0]))
+            place, spans = max(
+                stated, key=lambda pair: (subject_of(gold) in texts[pair[0]], -pair[0])
+            )
             questions[place].append({"id": gold.id, "question": gold.input, "answers": spans})
     return questions
 
 
-def _found(kb: "KnowledgeBase", golds: Sequence[Gold], depth: int, backend: Backend) -> Iterator[Paragraph]:
+def _found(
+    kb: "KnowledgeBase", golds: Sequence[Gold], depth: int, backend: Backend
+) -> Iterator[Paragraph]:
     """Yield the `depth` best paragraphs of each query, with the query if they answer it."""
     queries = [(gold, gold.input) for gold in golds if gold.input]
     for first in range(0, len(queries), BATCH):
@@ -355,7 +423,9 @@ def _found(kb: "KnowledgeBase", golds: Sequence[Gold], depth: int, backend: Back
 def _answers(gold: Gold, text: str) -> list[dict[str, object]]:
     """Return all places of an answer, as whole words."""
     spans = {
-        (start, start + len(answer)): answer for answer in sorted(gold.answers) for start in whole_words(text, answer)
+        (start, start + len(answer)): answer
+        for answer in sorted(gold.answers)
+        for start in whole_words(text, answer)
     }
     return [{"text": answer, "answer_start": start} for (start, _), answer in sorted(spans.items())]
 
@@ -363,8 +433,11 @@ def _answers(gold: Gold, text: str) -> list[dict[str, object]]:
 # Hard negatives
 
 
-def _with_negatives(corpus: str, questions: str | Path, kind: Negatives, device: str) -> Iterator[Line]:
-    """Yield the passages of a training file, each question with the hard negative that is found for it, if any.
+def _with_negatives(
+    corpus: str, questions: str | Path, kind: Negatives, device: str
+) -> Iterator[Line]:
+    """Yield the passages of a training file, each question with the hard negative that is found for
+    it, if any.
 
     Raises TrainingError if `corpus` is not a knowledge base that knows words.
     """
@@ -372,11 +445,14 @@ def _with_negatives(corpus: str, questions: str | Path, kind: Negatives, device:
 
     if not is_knowledge_base(Path(corpus)):
         raise TrainingError(
-            f"negatives are looked for in a knowledge base, {corpus} is not one: make one with `kbq build`"
+            f"negatives are looked for in a knowledge base, {corpus} is not one: make one with "
+            "`kbq build`"
         )
     kb = KnowledgeBase.open(Path(corpus), device=device)
     if not kb.searcher.words.bm25:
-        raise TrainingError(f"{corpus} has no index of words: add one with `kbq index words {corpus}`")
+        raise TrainingError(
+            f"{corpus} has no index of words: add one with `kbq index words {corpus}`"
+        )
     passages, _ = read_examples(questions, doubtful=True)
     return (_mined(kb, passage, kind) for passage in passages)
 
@@ -385,7 +461,9 @@ def _mined(kb: "KnowledgeBase", passage: Passage, kind: Negatives) -> Line:
     questions: list[Question] = []
     found = 0
     for query in passage.queries:
-        answers = [{"text": passage.text[start:end], "answer_start": start} for start, end in query.places]
+        answers = [
+            {"text": passage.text[start:end], "answer_start": start} for start, end in query.places
+        ]
         negative = _negative(kb, passage, query, kind)
         found += negative is not None
         more: Question = {} if negative is None else {"negatives": [negative]}
@@ -393,8 +471,12 @@ def _mined(kb: "KnowledgeBase", passage: Passage, kind: Negatives) -> Line:
     return _line(passage.title, passage.text, questions, found) | {"group": passage.group}
 
 
-def _negative(kb: "KnowledgeBase", passage: Passage, query: TrainingQuery, kind: Negatives) -> Question | None:
-    """Find the first other paragraph that lacks the answers (bm25), or that holds the first one (phrase)."""
+def _negative(
+    kb: "KnowledgeBase", passage: Passage, query: TrainingQuery, kind: Negatives
+) -> Question | None:
+    """Find the first other paragraph that lacks the answers (bm25), or that holds the first one
+    (phrase).
+    """
     asked = query.text if kind == "bm25" else query.answers[0]
     for hit in kb.query(asked, NEAR, "paragraph", "bm25"):
         text = hit.context[content_start(hit.context) :]

@@ -50,7 +50,9 @@ class Cluster:
     """A cluster that this process is connected to, until `close`."""
 
     def __init__(self, address: str, nodes: list[Node], began_here: bool) -> None:
-        self.address, self.nodes, self._began_here = address, nodes, began_here
+        self.address = address
+        self.nodes = nodes
+        self._began_here = began_here
 
     @property
     def cpus(self) -> int:
@@ -70,8 +72,8 @@ _ALIKE: set[str] = set()  # ids of nodes that have been compared with this machi
 def connect(address: str, alike: bool = True) -> Cluster:
     """Connect to the cluster at this address, `HOST:PORT` of its head or `local`.
 
-    `alike` refuses nodes that compute otherwise than this machine. Raises ClusterError if there is no cluster, or for
-    such a node.
+    `alike` refuses nodes that compute otherwise than this machine. Raises ClusterError if there is
+    no cluster, or for such a node.
     """
     if address != LOCAL:
         _refuse_deaf(address)
@@ -82,13 +84,18 @@ def connect(address: str, alike: bool = True) -> Cluster:
     elif address != LOCAL:
         _refuse_other(address)
     alive = [one for one in ray.nodes() if one["Alive"]]
-    nodes = [Node(one["NodeID"], one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0))) for one in alive]
+    nodes = [
+        Node(one["NodeID"], one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0)))
+        for one in alive
+    ]
     cluster = Cluster(address, sorted(nodes, key=lambda node: (node.address, node.id)), begins_here)
     try:
         if alike:
             refuse_unlike(cluster.nodes)
         if not cluster.cpus:
-            raise ClusterError(f"the nodes of the cluster at {address} have no CPUs: start a node that has some")
+            raise ClusterError(
+                f"the nodes of the cluster at {address} have no CPUs: start a node that has some"
+            )
     except ClusterError:
         cluster.close()
         raise
@@ -96,11 +103,17 @@ def connect(address: str, alike: bool = True) -> Cluster:
 
 
 def _initialise(address: str) -> None:
-    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
+    options: dict[str, Any] = {
+        "log_to_driver": False,
+        "configure_logging": False,
+        "logging_level": logging.ERROR,
+    }
     logging.getLogger("ray").setLevel(logging.ERROR)
-    worker.print_to_stdstream = lambda data, ignore_prefix: None  # else Ray prints among a command's answers
+    # Else Ray prints among a command's answers.
+    worker.print_to_stdstream = lambda data, ignore_prefix: None
     if address == LOCAL:
-        os.environ.setdefault("RAY_worker_niceness", "0")  # else workers wait for all other processes
+        # Else workers wait for all other processes.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         options |= {"_node_ip_address": LOOPBACK, "include_dashboard": False}
         if len(gettempdir()) > LONGEST_FOLDER:
             options["_temp_dir"] = mkdtemp(prefix="kbq-", dir="/tmp")
@@ -110,11 +123,12 @@ def _initialise(address: str) -> None:
         ray.init(address, **options)
     except AuthenticationError:
         raise ClusterError(
-            f"the Ray cluster at {address} refuses this machine's token: set RAY_AUTH_MODE=token, and copy the head's "
-            "token (`ray get-auth-token`) to ~/.ray/auth_token"
+            f"the Ray cluster at {address} refuses this machine's token: set RAY_AUTH_MODE=token, "
+            "and copy the head's token (`ray get-auth-token`) to ~/.ray/auth_token"
         ) from None
     except (RayError, OSError, RuntimeError, ValueError, SystemExit) as error:
-        where, advice = f"the Ray cluster at {address}", "is this its head, with the same Ray, and this machine a node?"
+        where = f"the Ray cluster at {address}"
+        advice = "is this its head, with the same Ray, and this machine a node?"
         if address == LOCAL:
             where = "a Ray cluster on this machine"
             advice = "set TMPDIR to a short folder with free space, such as /tmp"
@@ -122,12 +136,14 @@ def _initialise(address: str) -> None:
 
 
 def _refuse_deaf(address: str) -> None:
-    """Refuse an address where nothing listens, as Ray would wait for minutes and then end the process."""
+    """Refuse an address where nothing listens, as Ray would wait for minutes and then end the
+    process.
+    """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise ClusterError(
-            f"{address!r} is not the address of a Ray cluster: write HOST:PORT of its head, such as 10.0.0.1:6379, "
-            f"or {LOCAL}",
+            f"{address!r} is not the address of a Ray cluster: write HOST:PORT of its head, such "
+            f"as 10.0.0.1:6379, or {LOCAL}",
             is_usage=True,
         )
     try:
@@ -146,8 +162,8 @@ def _refuse_other(address: str) -> None:
     connected = ray.get_runtime_context().gcs_address
     if _CONNECTED.get(address) != connected and f"{socket.gethostbyname(host)}:{port}" != connected:
         raise ClusterError(
-            f"this process is connected to the Ray cluster at {connected}: use that, or call ray.shutdown() before "
-            f"{address}"
+            f"this process is connected to the Ray cluster at {connected}: use that, or call "
+            f"ray.shutdown() before {address}"
         )
 
 
@@ -171,7 +187,11 @@ def software_of(nodes: list[Node]) -> dict[Node, Software | str]:
     asked = {}
     for node in nodes:
         place = NodeAffinitySchedulingStrategy(node.id, soft=False)
-        asked[node] = ray.remote(looked_at).options(num_cpus=0, scheduling_strategy=place, max_retries=0).remote()
+        asked[node] = (
+            ray.remote(looked_at)
+            .options(num_cpus=0, scheduling_strategy=place, max_retries=0)
+            .remote()
+        )
     found: dict[Node, Software | str] = {}
     for node, answer in asked.items():
         try:
@@ -184,13 +204,18 @@ def software_of(nodes: list[Node]) -> dict[Node, Software | str]:
 
 
 def refuse_unlike(nodes: list[Node]) -> None:
-    """Raise ClusterError if a node would compute other bits than this machine. Each node is compared once."""
-    own, problems = own_software(), []
+    """Raise ClusterError if a node would compute other bits than this machine. Each node is
+    compared once.
+    """
+    own = own_software()
+    problems = []
     for node, software in software_of([node for node in nodes if node.id not in _ALIKE]).items():
         if isinstance(software, str):
             problems.append(f"node {node.address} {software}")
         else:
-            problems += [f"node {node.address} {difference}" for difference in differences(software, own)]
+            problems += [
+                f"node {node.address} {difference}" for difference in differences(software, own)
+            ]
     if len(problems) == 1:
         raise ClusterError(problems[0])
     if problems:
@@ -205,6 +230,6 @@ def differences(there: Software, here: Software) -> Iterator[str]:
             yield f"has {name} {one}, this machine {other}: install the same on all nodes"
     if there.cpu != here.cpu:
         yield (
-            f"multiplies as {there.cpu}, this machine as {here.cpu}: their vectors would differ, so use machines "
-            "of one kind"
+            f"multiplies as {there.cpu}, this machine as {here.cpu}: their vectors would differ, "
+            "so use machines of one kind"
         )

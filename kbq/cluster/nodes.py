@@ -15,7 +15,14 @@ from ray.exceptions import RayError, RayTaskError
 
 from kbq.answers import IndexKind
 from kbq.array_types import Floats
-from kbq.cluster.connection import Cluster, Software, connect, differences, own_software, software_of
+from kbq.cluster.connection import (
+    Cluster,
+    Software,
+    connect,
+    differences,
+    own_software,
+    software_of,
+)
 from kbq.cluster.searcher import RaySearcher, divided
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import IndexEntry, read_manifest
@@ -46,7 +53,9 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """Neighbouring shards, the node that opens them, and the problem that keeps it from that, if any."""
+    """Neighbouring shards, the node that opens them, and the problem that keeps it from that, if
+    any.
+    """
 
     shards: str
     count: int
@@ -65,28 +74,43 @@ class ClusterReport:
     @property
     def problems(self) -> tuple[str, ...]:
         of_nodes = [f"node {node.address} {node.problem}" for node in self.nodes if node.problem]
-        of_groups = [f"{group.shards} on node {group.node}: {group.problem}" for group in self.groups if group.problem]
+        of_groups = [
+            f"{group.shards} on node {group.node}: {group.problem}"
+            for group in self.groups
+            if group.problem
+        ]
         return (*of_nodes, *of_groups)
 
 
 def check(address: str, kb: Path | None = None, index: IndexKind | None = None) -> ClusterReport:
-    """Describe all nodes of a cluster and, if a knowledge base is given, open it on the nodes that compute alike."""
+    """Describe all nodes of a cluster and, if a knowledge base is given, open it on the nodes that
+    compute alike.
+    """
     manifest = None if kb is None else read_manifest(kb)
     cluster = connect(address, alike=False)
     try:
-        own, reports = own_software(), []
+        own = own_software()
+        reports = []
         for node, said in software_of(cluster.nodes).items():
             facts = Software("", "", "") if isinstance(said, str) else said
             problem = said if isinstance(said, str) else "; ".join(differences(said, own))
-            reports.append(NodeReport(node.address, node.cpus, facts.kbq, facts.torch, facts.cpu, problem))
-        usable = [node for node, report in zip(cluster.nodes, reports, strict=True) if not report.problem]
+            reports.append(
+                NodeReport(node.address, node.cpus, facts.kbq, facts.torch, facts.cpu, problem)
+            )
+        usable = [
+            node for node, report in zip(cluster.nodes, reports, strict=True) if not report.problem
+        ]
         groups: list[GroupReport] = []
         cpus = sum(node.cpus for node in usable)
         if kb is not None and manifest is not None and cpus:
             shards = manifest.open_shards(kb)
-            searcher = RaySearcher(usable, divided(kb, manifest, manifest.entry(kb, index), shards, cpus))
+            searcher = RaySearcher(
+                usable, divided(kb, manifest, manifest.entry(kb, index), shards, cpus)
+            )
             groups = [
-                GroupReport(actor.group.names, len(actor.group.manifest.shards), actor.node.address, problem)
+                GroupReport(
+                    actor.group.names, len(actor.group.manifest.shards), actor.node.address, problem
+                )
                 for actor, problem in zip(searcher.actors, searcher.problems(), strict=True)
             ]
         return ClusterReport(address, tuple(reports), tuple(groups))
@@ -95,12 +119,16 @@ def check(address: str, kb: Path | None = None, index: IndexKind | None = None) 
 
 
 def encoders_on(address: str) -> StartEncoders:
-    """Return what starts encoders on the cluster at this address, once there is something to encode."""
+    """Return what starts encoders on the cluster at this address, once there is something to
+    encode.
+    """
     return lambda model: RayWorkers(connect(address), model)
 
 
 class RayWorkers:
-    """Tasks of one thread on all nodes of a cluster, repeated if their process or node dies; see `Workers`."""
+    """Tasks of one thread on all nodes of a cluster, repeated if their process or node dies; see
+    `Workers`.
+    """
 
     def __init__(self, cluster: Cluster, model: Model) -> None:
         self.count = cluster.cpus
@@ -121,15 +149,16 @@ class RayWorkers:
             encoded = future.result(BLOCK_SECONDS)
         except TimeoutError:
             raise ClusterError(
-                f"a block was not encoded in {BLOCK_SECONDS / 60:.0f} minutes: look for a node that has stopped with "
-                f"`kbq cluster check {self._cluster.address}`; {RESUMES}"
+                f"a block was not encoded in {BLOCK_SECONDS / 60:.0f} minutes: look for a node "
+                f"that has stopped with `kbq cluster check {self._cluster.address}`; {RESUMES}"
             ) from None
         except RayTaskError as error:
             raise error.cause from None
         except RayError as error:
             raise ClusterError(
-                f"workers died {DEATHS + 1} times over a block, perhaps for lack of memory ({first_line(error)}): "
-                f"give the nodes fewer CPUs (`ray start --num-cpus`); {RESUMES}"
+                f"workers died {DEATHS + 1} times over a block, perhaps for lack of memory "
+                f"({first_line(error)}): give the nodes fewer CPUs (`ray start --num-cpus`); "
+                f"{RESUMES}"
             ) from None
         del self._tasks[future]
         return encoded
@@ -141,7 +170,9 @@ class RayWorkers:
 
 
 def _encode(model: Sequence[ObjectRef[bytes]], pages: Sequence[Page]) -> EncodedParagraphs:
-    """Encode in a process of a node, which fetches the model once: Ray does not resolve a reference in a list."""
+    """Encode in a process of a node, which fetches the model once: Ray does not resolve a reference
+    in a list.
+    """
     return _encoder_of(model[0])(pages)
 
 
@@ -154,14 +185,20 @@ def building_on(address: str) -> Build:
     """Return a `build_missing` that uses the cluster at this address, one CPU for each shard."""
 
     def build(
-        shards: Sequence[Shard], entry: IndexEntry, queries: Floats, device: torch.device, report: Report
+        shards: Sequence[Shard],
+        entry: IndexEntry,
+        queries: Floats,
+        device: torch.device,
+        report: Report,
     ) -> None:
         missing = [shard for shard in shards if not is_built([shard], entry)]
         cluster = connect(address)
         try:
-            given, task = ray.put(queries), ray.remote(_build).options(num_cpus=1, max_retries=DEATHS)
+            given = ray.put(queries)
+            task = ray.remote(_build).options(num_cpus=1, max_retries=DEATHS)
             waiting = {
-                task.remote(shard.folder.resolve(), shard.deleted_list, entry, given): shard for shard in missing
+                task.remote(shard.folder.resolve(), shard.deleted_list, entry, given): shard
+                for shard in missing
             }
             stage = Stage(report, f"{entry.kind} index, shards", len(missing))
             while waiting:
@@ -171,9 +208,13 @@ def building_on(address: str) -> Build:
                     ray.get(done)
                 except RayError as error:
                     reason = f"its process died {DEATHS + 1} times ({first_line(error)}); {RESUMES}"
-                    if isinstance(error, RayTaskError) and isinstance(error.cause, KbqError | OSError):
+                    if isinstance(error, RayTaskError) and isinstance(
+                        error.cause, KbqError | OSError
+                    ):
                         reason = str(error.cause)
-                    raise ClusterError(f"the index of {shard.folder} was not built: {reason}") from None
+                    raise ClusterError(
+                        f"the index of {shard.folder} was not built: {reason}"
+                    ) from None
                 stage.add(1)
         finally:
             cluster.close()

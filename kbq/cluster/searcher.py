@@ -1,7 +1,8 @@
 """Searcher: find the k best units of all with actors of Ray that search groups of shards.
 
-Neighbouring shards are a group that is open in a process of a node. If the process or node dies, Ray starts the actor
-again, elsewhere if need be, and repeats its task. Every group answers, or an error names its shards.
+Neighbouring shards are a group that is open in a process of a node. If the process or node dies,
+Ray starts the actor again, elsewhere if need be, and repeats its task. Every group answers, or an
+error names its shards.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,15 @@ from kbq.dump.shards import Shard
 from kbq.errors import ClusterError, KbqError, first_line
 from kbq.index.base import CPU, KnowledgeBaseSize
 from kbq.index.factory import open_index
-from kbq.search.search import LexicalScores, ParagraphIndex, SearchContext, Wanted, WordQueries, merged, search_several
+from kbq.search.search import (
+    LexicalScores,
+    ParagraphIndex,
+    SearchContext,
+    Wanted,
+    WordQueries,
+    merged,
+    search_several,
+)
 from kbq.words.bm25 import BM25Index, open_bm25
 from kbq.words.impacts import SentenceImpacts
 
@@ -61,7 +70,9 @@ def divided(
 ) -> list[ActorGroup]:
     """Divide a knowledge base into this number of groups or fewer; see `ActorGroup`."""
     whole = KnowledgeBaseSize.of(shards)
-    manifests = [(part, replace(manifest, shards=manifest.shards[part])) for part in whole.parts(count)]
+    manifests = [
+        (part, replace(manifest, shards=manifest.shards[part])) for part in whole.parts(count)
+    ]
     return [
         ActorGroup(folder.resolve(), of_part, index, whole, tuple(shown[part]), length_penalty)
         for part, of_part in manifests
@@ -71,7 +82,8 @@ def divided(
 class GroupSearch:
     """Searches one group in a process of its own.
 
-    Files are opened when they are first needed, so that a process that Ray has started again can report problems.
+    Files are opened when they are first needed, so that a process that Ray has started again can
+    report problems.
     """
 
     def __init__(self, group: ActorGroup, threads: int) -> None:
@@ -79,26 +91,37 @@ class GroupSearch:
         self._group = group
 
     def open(self) -> None:
-        """Open the files. Raises KnowledgeBaseError if they are missing, damaged, or of another knowledge base."""
+        """Open the files. Raises KnowledgeBaseError if they are missing, damaged, or of another
+        knowledge base.
+        """
         _ = self._opened
 
     def search(
         self, queries: Floats, wanted: Sequence[Wanted], words: Sequence[WordQueries]
     ) -> list[list[list[Answer]]]:
         """Return the k best answers of this group; see `search_several`."""
-        group, (context, bm25, sparta) = self._group, self._opened
+        group = self._group
+        (context, bm25, sparta) = self._opened
         with group.manifest.damage_explained(group.folder):
             lexical = []
             for word in words:
-                indexes = sparta if word.statistics is None else [index.within(word.statistics) for index in bm25]
-                lexical.append(LexicalScores(context.shards, indexes, word.terms, word.weight, word.slots))
+                indexes = (
+                    sparta
+                    if word.statistics is None
+                    else [index.within(word.statistics) for index in bm25]
+                )
+                lexical.append(
+                    LexicalScores(context.shards, indexes, word.terms, word.weight, word.slots)
+                )
             return search_several(context, queries, wanted, lexical)
 
     @cached_property
     def _opened(self) -> tuple[SearchContext, Sequence[BM25Index], Sequence[ParagraphIndex]]:
         """The open shards, and the indexes of words of each shard, if there are any."""
-        group, manifest = self._group, self._group.manifest
-        within = [part for part in manifest.parts() if "/" in part]  # words whose folders lie in those of the shards
+        group = self._group
+        manifest = self._group.manifest
+        # Words whose folders lie in those of the shards.
+        within = [part for part in manifest.parts() if "/" in part]
         shards = manifest.open_shards(group.folder, within)
         for shard, pages in zip(shards, group.shown, strict=bool(group.shown)):
             shard.show_only(pages)
@@ -135,10 +158,11 @@ def open_searcher(
     shown: Sequence[Bools],
     length_penalty: float,
 ) -> "RaySearcher":
-    """Open a knowledge base on the cluster at this address, in as many groups as can be searched side by side.
+    """Open a knowledge base on the cluster at this address, in as many groups as can be searched
+    side by side.
 
-    `shown` are the pages of each shard that answers may come from, or empty for all. Shapes: (pages,). Raises
-    ClusterError if the cluster cannot be used, or a node cannot open its shards.
+    `shown` are the pages of each shard that answers may come from, or empty for all. Shapes:
+    (pages,). Raises ClusterError if the cluster cannot be used, or a node cannot open its shards.
     """
     cluster = connect(address)
     groups = divided(folder, manifest, index, shards, cluster.cpus, shown, length_penalty)
@@ -152,7 +176,10 @@ class RaySearcher:
 
     def __init__(self, nodes: Sequence[Node], groups: Sequence[ActorGroup]) -> None:
         places = spread(nodes, len(groups))
-        self.actors = [_started(group, node, places.count(node)) for group, node in zip(groups, places, strict=True)]
+        self.actors = [
+            _started(group, node, places.count(node))
+            for group, node in zip(groups, places, strict=True)
+        ]
 
     def open(self) -> None:
         """Open the shards. Raises ClusterError if a node cannot."""
@@ -165,10 +192,15 @@ class RaySearcher:
     def search_several(
         self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()
     ) -> list[list[list[Answer]]]:
-        """`search_several` on the cluster. Raises ClusterError, which names shards that cannot be searched."""
+        """`search_several` on the cluster. Raises ClusterError, which names shards that cannot be
+        searched.
+        """
         words = [scores.queries for scores in lexical]
-        given = ray.put(queries) if queries.nbytes > SENT_ALONG else queries  # else once for each actor
-        found = self._answers(lambda actor: actor.handle.search.remote(given, wanted, words), SEARCH_SECONDS)
+        # Else once for each actor.
+        given = ray.put(queries) if queries.nbytes > SENT_ALONG else queries
+        found = self._answers(
+            lambda actor: actor.handle.search.remote(given, wanted, words), SEARCH_SECONDS
+        )
         most = max(1, self.actors[0].group.whole.rows)
         return [
             [merged(parts, min(k, most)) for parts in zip(*of_groups, strict=True)]
@@ -178,13 +210,16 @@ class RaySearcher:
     def _answers(self, ask: Callable[[Actor], Any], seconds: float) -> list[Any]:
         outcomes = self._outcomes(ask, seconds)
         missing = [
-            f"{actor.group.names} of {actor.group.folder}, node {actor.node.address}: {outcome.problem}"
+            f"{actor.group.names} of {actor.group.folder}, node {actor.node.address}: "
+            f"{outcome.problem}"
             for actor, outcome in zip(self.actors, outcomes, strict=True)
             if outcome.problem
         ]
         if missing:
             raise ClusterError(
-                f"{len(missing)} of {len(outcomes)} groups of shards were not searched: {missing[0]}", missing[1:]
+                f"{len(missing)} of {len(outcomes)} groups of shards were not searched: "
+                f"{missing[0]}",
+                missing[1:],
             )
         return [outcome.answer for outcome in outcomes]
 
@@ -192,17 +227,23 @@ class RaySearcher:
         """Ask all actors; ask those that die again, once Ray has started them anew."""
         outcomes = _received([ask(actor) for actor in self.actors], seconds)
         for _ in range(RETRIES):
-            lost = [actor for actor, outcome in zip(self.actors, outcomes, strict=True) if outcome.is_lost]
+            lost = [
+                actor
+                for actor, outcome in zip(self.actors, outcomes, strict=True)
+                if outcome.is_lost
+            ]
             if not lost:
                 break
-            # Ray's own retries of a search are used up while a node that died still counts as alive.
+            # Ray's own retries of a search are used up while a node that died still counts as
+            # alive.
             opened = [actor.handle.open.options(max_task_retries=-1).remote() for actor in lost]
             ray.wait(opened, num_returns=len(opened), timeout=seconds)
             again = iter(_received([ask(actor) for actor in lost], seconds))
             outcomes = [next(again) if outcome.is_lost else outcome for outcome in outcomes]
         for actor, outcome in zip(self.actors, outcomes, strict=True):
             if outcome.is_late:
-                ray.kill(actor.handle, no_restart=False)  # it may have stopped: the next search finds a new one
+                # It may have stopped: the next search finds a new one.
+                ray.kill(actor.handle, no_restart=False)
         return outcomes
 
 
@@ -213,7 +254,9 @@ def _open(actor: Actor) -> Any:
 def _received(asked: Sequence[Any], seconds: float) -> list[_Outcome]:
     late = set(ray.wait(list(asked), num_returns=len(asked), timeout=seconds)[1])
     return [
-        _Outcome(None, f"no answer in {seconds:.0f} seconds", is_late=True) if task in late else _outcome(task)
+        _Outcome(None, f"no answer in {seconds:.0f} seconds", is_late=True)
+        if task in late
+        else _outcome(task)
         for task in asked
     ]
 
@@ -226,11 +269,14 @@ def _outcome(asked: Any) -> _Outcome:
             raise
         return _Outcome(None, str(error.cause) or "not enough memory")
     except RayError as error:
-        return _Outcome(None, f"its process died {RETRIES + 1} times ({first_line(error)})", is_lost=True)
+        return _Outcome(
+            None, f"its process died {RETRIES + 1} times ({first_line(error)})", is_lost=True
+        )
 
 
 def spread(nodes: Sequence[Node], count: int) -> list[Node]:
-    """Choose nodes for this number of actors in proportion to their CPUs, of which there must be some.
+    """Choose nodes for this number of actors in proportion to their CPUs, of which there must be
+    some.
 
     >>> two, one = Node("a", "10.0.0.1", 2), Node("b", "10.0.0.2", 1)
     >>> [node.id for node in spread([two, one], 6)]

@@ -37,7 +37,17 @@ from kbq.commands.options import (
     takes,
     typed_lines,
 )
-from kbq.commands.terminal import AROUND, WHOLE, Styled, note, print_answers_json, print_error, shortened, show, tell
+from kbq.commands.terminal import (
+    AROUND,
+    WHOLE,
+    Styled,
+    note,
+    print_answers_json,
+    print_error,
+    shortened,
+    show,
+    tell,
+)
 from kbq.dump.options import BuildOptions
 from kbq.errors import KbqError
 from kbq.progress import Bar
@@ -46,11 +56,18 @@ if TYPE_CHECKING:
     from kbq.commands.terminal import Line
     from kbq.description import IndexFacts
 PREVIEWED = 200  # characters of a document
-EXPLAINED, STRONGEST = 3, 10  # paragraphs of a query, and terms of a sentence
+# Paragraphs of a query, and terms of a sentence.
+EXPLAINED = 3
+STRONGEST = 10
 app = typer.Typer()
-BUILD, SEARCH, KB = BuildOptions(), SearchOptions(), AskedKb()
+BUILD = BuildOptions()
+SEARCH = SearchOptions()
+KB = AskedKb()
 Evidence = Annotated[
-    int, typer.Option(min=0, help="With --json: characters of the paragraph on either side of an answer.")
+    int,
+    typer.Option(
+        min=0, help="With --json: characters of the paragraph on either side of an answer."
+    ),
 ]
 
 
@@ -60,18 +77,26 @@ def build(
     context: typer.Context,
     corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")],
     kb: Annotated[
-        Path | None, typer.Argument(callback=output_path, help="Folder of the new knowledge base.", show_default=False)
+        Path | None,
+        typer.Argument(
+            callback=output_path, help="Folder of the new knowledge base.", show_default=False
+        ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            show_default="default; with --append, that of KB", help="`default`, a model folder, or a hub name."
+            show_default="default; with --append, that of KB",
+            help="`default`, a model folder, or a hub name.",
         ),
     ] = None,
     options: BuildOptions = BUILD,
     preview: Annotated[
         int | None,
-        typer.Option(min=1, help="Only show the text that is read from N documents of each kind.", metavar="N"),
+        typer.Option(
+            min=1,
+            help="Only show the text that is read from N documents of each kind.",
+            metavar="N",
+        ),
     ] = None,
     ray: Ray = None,
     device: Device = "auto",
@@ -94,9 +119,17 @@ def build(
     how = fields_of(options)
     with Bar(f"building {kb}", corpus=corpus) as bar:
         built = kbq.KnowledgeBase.build(
-            corpus, kb, model, ray=ray, device=device, lazy=True, report=bar.pages, report_stage=bar.stage, note=note,
+            corpus,
+            kb,
+            model,
+            ray=ray,
+            device=device,
+            lazy=True,
+            report=bar.pages,
+            report_stage=bar.stage,
+            note=note,
             **how,
-        )  # fmt: skip
+        )
     counts = built.counts
     size = folder_bytes(kb)
     facts = {"kb": str(kb), **counts.facts, "index": built.index.kind, "bytes": size}
@@ -118,7 +151,11 @@ def _preview(corpus: str, most: int, options: BuildOptions, as_json: bool) -> No
     for one in preview(corpus, most, options.format, options.columns, note, options.documents):
         left_out = ", ".join(f"{reason} ({count:,})" for reason, count in one.left_out.items())
         words = textwrap.shorten(one.words, PREVIEWED, placeholder=" …")
-        lines = [f"{one.id}: {one.title}", f"  {words}", *([f"  left out: {left_out}"] if left_out else [])]
+        lines = [
+            f"{one.id}: {one.title}",
+            f"  {words}",
+            *([f"  left out: {left_out}"] if left_out else []),
+        ]
         tell(one._asdict(), as_json, *lines)
 
 
@@ -128,10 +165,12 @@ def _preview(corpus: str, most: int, options: BuildOptions, as_json: bool) -> No
 def query(
     click: typer.Context,
     texts: Annotated[
-        list[str] | None, typer.Argument(help='"subject [SEP] relation", or a question; any number of them.')
+        list[str] | None,
+        typer.Argument(help='"subject [SEP] relation", or a question; any number of them.'),
     ] = None,
     file: Annotated[
-        str | None, typer.Option("--file", "-f", help="File with one query per line; - for standard input.")
+        str | None,
+        typer.Option("--file", "-f", help="File with one query per line; - for standard input."),
     ] = None,
     asked: AskedKb = KB,
     options: SearchOptions = SEARCH,
@@ -144,8 +183,10 @@ def query(
         refuse_given(click, "without --json", ("context",))
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     queries = [] if is_typed else read_queries(texts or [], file)
-    kb, evidence = asked.open(), context if as_json else None
-    _answer(queries, kb, options, evidence)  # refuses options that do not fit, even before there is a query
+    kb = asked.open()
+    evidence = context if as_json else None
+    # Refuses options that do not fit, even before there is a query.
+    _answer(queries, kb, options, evidence)
     for line in typed_lines() if is_typed else ():
         try:
             _answer(read_queries([line], None), kb, options, evidence)
@@ -154,20 +195,26 @@ def query(
 
 
 def _answer(
-    queries: Sequence[tuple[str, str]], kb: "kbq.KnowledgeBase", options: SearchOptions, evidence: int | None
+    queries: Sequence[tuple[str, str]],
+    kb: "kbq.KnowledgeBase",
+    options: SearchOptions,
+    evidence: int | None,
 ) -> None:
-    """Print the answers to queries, given with their places, as they are found; then name what may be mistyped.
+    """Print the answers to queries, given with their places, as they are found; then name what may
+    be mistyped.
 
     `evidence`: characters on either side of an answer in JSON, or None to print lines for a person.
     """
-    places, texts = [place for place, _ in queries], [text for _, text in queries]
+    places = [place for place, _ in queries]
+    texts = [text for _, text in queries]
     results = kb.ask(texts, options, places, spell=True)
     note_untuned(kb.model.config.untuned_relations(texts))
     nowhere: dict[str, None] = {}
     for place, result in zip(places, results, strict=True):
         if len(nowhere) <= terminal.NAMED:  # all of them are named
             nowhere |= {
-                f"{shortened(word)} ({place})" if place else shortened(word): None for word in result.unknown_words
+                f"{shortened(word)} ({place})" if place else shortened(word): None
+                for word in result.unknown_words
             }
         if evidence is None:
             show(*result_lines(result))
@@ -175,7 +222,10 @@ def _answer(
             show("")
         else:
             query = {"id": place} if place else {}
-            print_answers_json(query | result.facts(evidence), (answer.to_dict(evidence) for answer in result.likely))
+            print_answers_json(
+                query | result.facts(evidence),
+                (answer.to_dict(evidence) for answer in result.likely),
+            )
     if nowhere:
         note(f"nowhere in the knowledge base, so maybe mistyped: {terminal.some(list(nowhere))}")
 
@@ -191,19 +241,26 @@ def _note_few(result: Result, options: SearchOptions) -> None:
 
 
 def result_lines(result: Result) -> "list[Line]":
-    """Show a query and its likely answers, each with its place and the text around it, or the best guess in grey."""
+    """Show a query and its likely answers, each with its place and the text around it, or the best
+    guess in grey.
+    """
     lines: list[Line] = [Styled(result.query, bold=True)]
     is_judged = any(answer.probability is not None for answer in result.likely)
     for rank, hit in enumerate(result.likely, start=1):
-        value = "not judged" if is_judged and hit.probability is None else worth(hit)  # a score would mislead
+        # A score would mislead.
+        value = "not judged" if is_judged and hit.probability is None else worth(hit)
         place = f"page {hit.page_id}, paragraph {hit.paragraph}, characters {hit.start}-{hit.end}"
-        text, title = (
-            Styled(shortened(hit.text), fg=typer.colors.GREEN, bold=True),
-            Styled(shortened(hit.title), bold=True),
-        )
-        lines += [(f"{rank:3}. ", text, f"  {value}  ", title, f"  ({place})"), ("     ", *_excerpt(hit))]
+        text = Styled(shortened(hit.text), fg=typer.colors.GREEN, bold=True)
+        title = Styled(shortened(hit.title), bold=True)
+        lines += [
+            (f"{rank:3}. ", text, f"  {value}  ", title, f"  ({place})"),
+            ("     ", *_excerpt(hit)),
+        ]
     if guess := result.best_guess:
-        said = f"best guess: {shortened(guess.text)}, {worth(guess)}, {shortened(guess.title)}, page {guess.page_id}"
+        said = (
+            f"best guess: {shortened(guess.text)}, {worth(guess)}, {shortened(guess.title)}, page "
+            f"{guess.page_id}"
+        )
         lines.append(("     no answer  ", Styled(f"({said})", dim=True)))
     return lines
 
@@ -220,8 +277,11 @@ def worth(hit: Answer) -> str:
 
 
 def _excerpt(hit: Answer) -> tuple[str, Styled, str]:
-    """Return the unit, or the text near the phrase, in three parts: before the phrase, the phrase, and after it."""
-    start, end = hit.start, hit.end
+    """Return the unit, or the text near the phrase, in three parts: before the phrase, the phrase,
+    and after it.
+    """
+    start = hit.start
+    end = hit.end
     first = max(hit.unit[0] if hit.unit[0] < start else 0, start - AROUND)
     last = min(hit.unit[1] if hit.unit[1] > end else len(hit.context), end + AROUND)
     before = f"{'…' if first else ''}{hit.context[first:start]}«"
@@ -235,18 +295,23 @@ def explain(
     click: typer.Context,
     text: Annotated[str | None, typer.Argument(help="A query, unless --page is given.")] = None,
     page: Annotated[
-        str | None, typer.Option(help="Instead, show the strongest terms of this page's sentences: its id.")
+        str | None,
+        typer.Option(help="Instead, show the strongest terms of this page's sentences: its id."),
     ] = None,
-    kb: Annotated[Path | None, typer.Option(help="A knowledge base; by default the bundled sample.")] = None,
+    kb: Annotated[
+        Path | None, typer.Option(help="A knowledge base; by default the bundled sample.")
+    ] = None,
     k: Annotated[
-        int | None, typer.Option("-k", min=1, help="How many paragraphs (3) or, with --page, terms (10).")
+        int | None,
+        typer.Option("-k", min=1, help="How many paragraphs (3) or, with --page, terms (10)."),
     ] = None,
     backend: Annotated[WordBackend, typer.Option(help="The index of words to search.")] = "bm25",
     model: MovedModel = None,
     context: Evidence = CONTEXT,
     as_json: Json = False,
 ) -> None:
-    """Show which terms of a query found the best paragraphs, and how much each adds to their scores.
+    """Show which terms of a query found the best paragraphs, and how much each adds to their
+    scores.
 
     With --page, show the strongest terms of each of its sentences or, by bm25, of its paragraphs.
     """
@@ -258,9 +323,19 @@ def explain(
     if page is not None:
         terms_of = opened.strongest_terms(page, k or STRONGEST, backend)
         lines = [
-            line for term in terms_of for line in (f"{term.paragraph}  {shortened(term.text)}", *_weights(term.terms))
+            line
+            for term in terms_of
+            for line in (f"{term.paragraph}  {shortened(term.text)}", *_weights(term.terms))
         ]
-        tell({"page_id": page, "backend": backend, "sentences": [term._asdict() for term in terms_of]}, as_json, *lines)
+        tell(
+            {
+                "page_id": page,
+                "backend": backend,
+                "sentences": [term._asdict() for term in terms_of],
+            },
+            as_json,
+            *lines,
+        )
         return
     ((_, asked),) = read_queries([text or ""], None)
     explained = opened.explain(asked, k or EXPLAINED, backend)
@@ -271,20 +346,29 @@ def explain(
     if not explained:
         note(f"no paragraph shares a term with {text!r}: nothing is found")
     for hit, terms in explained:
-        show(f"{hit.score:.2f}  {shortened(hit.title)}  (page {hit.page_id}, paragraph {hit.paragraph})")
+        show(
+            f"{hit.score:.2f}  {shortened(hit.title)}  (page {hit.page_id}, paragraph "
+            f"{hit.paragraph})"
+        )
         show(f"      {shortened(hit.context)}")
         show(*_weights(terms))
 
 
 def _weights(terms: Mapping[str, float]) -> list[str]:
     """Return a line for each term, the strongest first."""
-    return [f"      {weight:6.2f}  {term}" for term, weight in sorted(terms.items(), key=lambda pair: -pair[1])]
+    return [
+        f"      {weight:6.2f}  {term}"
+        for term, weight in sorted(terms.items(), key=lambda pair: -pair[1])
+    ]
 
 
 @app.command(rich_help_panel=ASK)
 def info(
     folder: Annotated[
-        Path, typer.Argument(help="A knowledge base, a model, a reader…; `default` is the bundled model.")
+        Path,
+        typer.Argument(
+            help="A knowledge base, a model, a reader…; `default` is the bundled model."
+        ),
     ],
     as_json: Json = False,
 ) -> None:
@@ -314,10 +398,13 @@ def index_line(facts: "IndexFacts") -> str:
         return "exact, compares every vector: nothing is missed"
     probes = f"{facts.probes:,} probe{'s' * (facts.probes > 1)}"
     if facts.kind == "official":
-        return f"official, the codes of an imported index, {facts.bytes_per_vector:,} more bytes per vector, {probes}"
+        return (
+            f"official, the codes of an imported index, {facts.bytes_per_vector:,} more bytes per "
+            f"vector, {probes}"
+        )
     rows = "" if facts.filter is None else f", rows above {facts.filter:g}"
     asked = f"{percent(facts.target, 2)} asked for, {facts.queries:,} queries"
     return (
-        f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {percent(facts.recall, 2)} of the ten best "
-        f"phrases ({asked}) with {probes}{rows}"
+        f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds "
+        f"{percent(facts.recall, 2)} of the ten best phrases ({asked}) with {probes}{rows}"
     )

@@ -11,7 +11,17 @@ import typer
 from typer.core import TyperCommand
 
 from kbq.answers import RankKwargs, SearchOptions, counted, percent
-from kbq.commands.options import FILL, AskedKb, Device, Json, TunedModel, fields_of, output_path, refuse_given, takes
+from kbq.commands.options import (
+    FILL,
+    AskedKb,
+    Device,
+    Json,
+    TunedModel,
+    fields_of,
+    output_path,
+    refuse_given,
+    takes,
+)
 from kbq.commands.terminal import note, print_file, tell, typed_command
 from kbq.progress import Bar
 from kbq.tables.options import FillOptions
@@ -20,8 +30,11 @@ if TYPE_CHECKING:
     from kbq.tables.tables import FillCounts, Table
 
 app = typer.Typer()
-FILL_OPTIONS, SEARCH, KB = FillOptions(), SearchOptions(), AskedKb()
-RANKING = ("backend", *RankKwargs.__annotations__, "calibration")  # options of a search that a table has, too
+FILL_OPTIONS = FillOptions()
+SEARCH = SearchOptions()
+KB = AskedKb()
+# Options of a search that a table has, too.
+RANKING = ("backend", *RankKwargs.__annotations__, "calibration")
 PRINTED = "-"  # instead of the name of a file
 NAMED = 10  # rows that cannot be asked for
 
@@ -57,13 +70,18 @@ def fill(
     context: typer.Context,
     table: Annotated[
         str | None,
-        typer.Argument(help="CSV, TSV, JSON lines, Parquet or XLSX; - for standard input.", show_default=False),
+        typer.Argument(
+            help="CSV, TSV, JSON lines, Parquet or XLSX; - for standard input.", show_default=False
+        ),
     ] = None,
     relations: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME…",
-            help="Columns to fill, a file relations.toml, or known relations such as @people, up to the next option.",
+            help=(
+                "Columns to fill, a file relations.toml, or known relations such as @people, up "
+                "to the next option."
+            ),
         ),
     ] = None,
     out: Annotated[
@@ -74,7 +92,11 @@ def fill(
         ),
     ] = None,
     subjects_from_kb: Annotated[
-        bool, typer.Option("--subjects-from-kb", help="Instead of a table, take the title of every page as a subject.")
+        bool,
+        typer.Option(
+            "--subjects-from-kb",
+            help="Instead of a table, take the title of every page as a subject.",
+        ),
     ] = False,
     options: FillOptions = FILL_OPTIONS,
     empty: Annotated[
@@ -82,60 +104,85 @@ def fill(
         typer.Option(
             metavar="TEXT,…",
             show_default="NA,N/A,NaN,null,-,…",
-            help="Texts that stand for no value, separated by commas; '': only empty cells are empty.",
+            help=(
+                "Texts that stand for no value, separated by commas; '': only empty cells are "
+                "empty."
+            ),
         ),
     ] = None,
     asked: AskedKb = KB,
     search: SearchOptions = SEARCH,
     as_json: Json = False,
 ) -> None:
-    """Fill the empty cells of a table from the text, if a value is likely enough. A killed run resumes.
+    """Fill the empty cells of a table from the text, if a value is likely enough. A killed run
+    resumes.
 
-    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the text, for
-    `kbq export`. The answers are kept, too: with another threshold, decisions, or one more column or row, only missing
-    answers are asked for.
+    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the
+    text, for `kbq export`. The answers are kept, too: with another threshold, decisions, or one
+    more column or row, only missing answers are asked for.
     """
     if (table is None) != subjects_from_kb:
         taken = next((name for name in relations or () if Path(name).suffix), None)
-        advice = f": {taken} was taken as a relation, so write it before --relations" if taken else ""
-        raise typer.BadParameter(f"give either a table or --subjects-from-kb{advice}", param_hint="TABLE")
+        advice = (
+            f": {taken} was taken as a relation, so write it before --relations" if taken else ""
+        )
+        raise typer.BadParameter(
+            f"give either a table or --subjects-from-kb{advice}", param_hint="TABLE"
+        )
     if out is None and not options.dry_run:
-        raise typer.BadParameter("give the file to write, such as --out filled.csv", param_hint="--out")
+        raise typer.BadParameter(
+            "give the file to write, such as --out filled.csv", param_hint="--out"
+        )
     if options.dry_run:
         refuse_given(context, "with --dry-run", ("out",))
     if str(out) == PRINTED:
         refuse_given(context, "with --out -", ("force",))
         if as_json:
-            raise typer.BadParameter("has no place beside a printed table: leave it out", param_hint="--json")
+            raise typer.BadParameter(
+                "has no place beside a printed table: leave it out", param_hint="--json"
+            )
     if empty is not None:
-        options = replace(options, empty=tuple(filter(None, (text.strip() for text in empty.split(",")))))
+        options = replace(
+            options, empty=tuple(filter(None, (text.strip() for text in empty.split(","))))
+        )
     from tempfile import TemporaryDirectory
 
     from kbq.storage.rows import SUFFIXES
 
     asked.note_sample()
-    kb, verb = asked.open(), "checking" if options.check else "filling"
+    kb = asked.open()
+    verb = "checking" if options.check else "filling"
     with TemporaryDirectory() as folder, Bar(f"{verb} {table or kb.folder}") as bar:
         ending = Path(table or "").suffix.lower()
         printed_as = ending if SUFFIXES.get(ending) in ("tsv", "jsonl") else ".csv"
         written = Path(folder, f"table{printed_as}") if str(out) == PRINTED else out
         words = {name: getattr(search, name) for name in RANKING}
         filled = kb.fill(
-            table, relations or (), written, command=typed_command(), note=note, report=bar.cells,
-            **fields_of(options), **words,
-        )  # fmt: skip
+            table,
+            relations or (),
+            written,
+            command=typed_command(),
+            note=note,
+            report=bar.cells,
+            **fields_of(options),
+            **words,
+        )
         printed = written.read_bytes() if written and written != out else None
     _note_left_out(filled.counts.unasked, filled.counts.formulas)
     if printed is None:
         tell(
-            dataclasses.asdict(filled.counts) | {"out": out and str(out)}, as_json, *_lines(filled, out, options.check)
+            dataclasses.asdict(filled.counts) | {"out": out and str(out)},
+            as_json,
+            *_lines(filled, out, options.check),
         )
     else:
         print_file(printed)
 
 
 def _note_left_out(unasked: Sequence[str], formulas: int) -> None:
-    """Name rows that could not be asked for, and count values that could not be written as they are."""
+    """Name rows that could not be asked for, and count values that could not be written as they
+    are.
+    """
     for problem in unasked[:NAMED]:
         note(f"{problem}; its cells stay as they are")
     if len(unasked) > NAMED:
@@ -171,7 +218,9 @@ def _taught(decisions: Mapping[str, int]) -> str:
 
 
 def _by_relation(filled: "Table") -> list[str]:
-    """Count, for each of several relations, the filled and the empty cells, and average the probabilities."""
+    """Count, for each of several relations, the filled and the empty cells, and average the
+    probabilities.
+    """
     accepted: dict[str, dict[str, float | None]] = {}
     guesses: Counter[str] = Counter()
     for claim in filled.claims:
@@ -201,13 +250,17 @@ def _duration(seconds: float) -> str:
 
 @app.command(cls=FillCommand, rich_help_panel=FILL)
 def export(
-    claims: Annotated[Path, typer.Argument(help="The file of claims beside a filled table: filled.claims.jsonl.")],
+    claims: Annotated[
+        Path, typer.Argument(help="The file of claims beside a filled table: filled.claims.jsonl.")
+    ],
     to: Annotated[
         str,
         typer.Option(
             metavar="FORMAT",
-            help="rdf (N-Triples), quickstatements (for Wikidata), long (a table with a row for each claim) or review "
-            "(a page for a browser).",
+            help=(
+                "rdf (N-Triples), quickstatements (for Wikidata), long (a table with a row for "
+                "each claim) or review (a page for a browser)."
+            ),
         ),
     ],
     out: Annotated[Path, typer.Option(callback=output_path, help="The file to write.")],
@@ -222,23 +275,34 @@ def export(
     ids: Annotated[
         Path | None,
         typer.Option(
-            help="For rdf and quickstatements: a table of names (subjects, values, pages, units) with their Q-numbers."
+            help=(
+                "For rdf and quickstatements: a table of names (subjects, values, pages, units) "
+                "with their Q-numbers."
+            )
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Export the claims of a filled table as RDF, QuickStatements, a long table, or a page for review.
+    """Export the claims of a filled table as RDF, QuickStatements, a long table, or a page for
+    review.
 
-    Nothing is asked again. QuickStatements come with a list of what could not be written, and of the names that still
-    need a Q-number.
+    Nothing is asked again. QuickStatements come with a list of what could not be written, and of
+    the names that still need a Q-number.
     """
     from kbq.tables.outputs import export as write
 
     counts = write(claims, to, out, relations=relations or (), ids=ids)  # type: ignore[arg-type]
     _note_left_out((), counts.formulas)
     if counts.left_out:
-        lacking = f"; {counts.lacking:,} names have no Q-number: see {out}.ids-todo.tsv" if counts.lacking else ""
-        said = f"{counts.commands:,} commands are written, {counts.left_out:,} claims cannot be: {out}.left-out.jsonl"
+        lacking = (
+            f"; {counts.lacking:,} names have no Q-number: see {out}.ids-todo.tsv"
+            if counts.lacking
+            else ""
+        )
+        said = (
+            f"{counts.commands:,} commands are written, {counts.left_out:,} claims cannot be: "
+            f"{out}.left-out.jsonl"
+        )
         note(f"{said} says why{lacking}")
     line = f"{out}: {counts.accepted:,} of {counts.claims:,} claims are accepted"
     tell(dataclasses.asdict(counts) | {"out": str(out)}, as_json, line)
@@ -250,12 +314,15 @@ def evaluate_table(
     gold: Annotated[Path, typer.Argument(help="A table, triples, or KILT lines.")],
     subject: Annotated[str, typer.Option(help="The column of subjects in tables.")] = "subject",
     relations: Annotated[
-        list[str] | None, typer.Option("--relation", help="A column to score in tables; repeat it. By default all.")
+        list[str] | None,
+        typer.Option("--relation", help="A column to score in tables; repeat it. By default all."),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the scores as CSV.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Score a filled table against a gold table: precision, recall and F1 of the values of each cell."""
+    """Score a filled table against a gold table: precision, recall and F1 of the values of each
+    cell.
+    """
     from kbq.tables.scoring import evaluate_table as evaluate
 
     scores = evaluate(filled, gold, subject, relations or ())
@@ -267,17 +334,26 @@ def evaluate_table(
 def list_relations(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME…", help="Presets such as @people, or known relations; by default all."),
+        typer.Argument(
+            metavar="NAME…", help="Presets such as @people, or known relations; by default all."
+        ),
     ] = None,
     kb: Annotated[
-        Path | None, typer.Option(help="Ask this knowledge base for each relation, and print the best answered first.")
+        Path | None,
+        typer.Option(
+            help="Ask this knowledge base for each relation, and print the best answered first."
+        ),
     ] = None,
-    pages: Annotated[int, typer.Option(min=1, max=1000, help="With --kb: how many pages to ask about.")] = 12,
+    pages: Annotated[
+        int, typer.Option(min=1, max=1000, help="With --kb: how many pages to ask about.")
+    ] = 12,
     model: TunedModel = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Print known relations with wordings, types and P-numbers, as a file relations.toml to select from and edit."""
+    """Print known relations with wordings, types and P-numbers, as a file relations.toml to select
+    from and edit.
+    """
     from kbq.tables.relations import as_toml, known_relations, preset
 
     found = list(dict.fromkeys(relation for name in names or [""] for relation in preset(name)))
@@ -291,9 +367,17 @@ def list_relations(
 
         with Bar(f"asking {kb}") as bar:
             ranked = best_known(
-                AskedKb(kb, model=model, device=device).open().searcher, found, pages, bar.cells, expect
+                AskedKb(kb, model=model, device=device).open().searcher,
+                found,
+                pages,
+                bar.cells,
+                expect,
             )
         found = [relation for relation, _, _ in ranked]
-        comments = [f"{percent(likely)} of {asked} pages have a likely value" for _, likely, asked in ranked]
-    rows = [dataclasses.asdict(relation) | {"groups": known_relations()[relation]} for relation in found]
+        comments = [
+            f"{percent(likely)} of {asked} pages have a likely value" for _, likely, asked in ranked
+        ]
+    rows = [
+        dataclasses.asdict(relation) | {"groups": known_relations()[relation]} for relation in found
+    ]
     tell({"relations": rows}, as_json, *as_toml(found, comments).splitlines())

@@ -1,4 +1,6 @@
-"""Maintain: `kbq update`, `sync`, `delete`, `compact`, `verify`, `index`, `merge-kb`, `pages`, `import`, `cluster`."""
+"""Maintain: `kbq update`, `sync`, `delete`, `compact`, `verify`, `index`, `merge-kb`, `pages`,
+`import`, `cluster`.
+"""
 
 import dataclasses
 from collections.abc import Iterable
@@ -44,12 +46,18 @@ UPDATE = (*SYNC, "skip_bad_lines")
 MUCH = 0.2  # share of vectors from which on compacting is suggested
 app = typer.Typer()
 index = typer.Typer(
-    cls=Commands, help="Build an index of vectors or of words; nothing is encoded again.", no_args_is_help=True
+    cls=Commands,
+    help="Build an index of vectors or of words; nothing is encoded again.",
+    no_args_is_help=True,
 )
 importing = typer.Typer(
-    cls=Commands, help="Import what DensePhrases published: checkpoints, phrase dumps, indexes.", no_args_is_help=True
+    cls=Commands,
+    help="Import what DensePhrases published: checkpoints, phrase dumps, indexes.",
+    no_args_is_help=True,
 )
-cluster = typer.Typer(cls=Commands, help="Check the machines of a Ray cluster.", no_args_is_help=True)
+cluster = typer.Typer(
+    cls=Commands, help="Check the machines of a Ray cluster.", no_args_is_help=True
+)
 app.add_typer(index, name="index", rich_help_panel=MAINTAIN)
 BUILD = BuildOptions()
 
@@ -83,7 +91,8 @@ def sync(*, options: BuildOptions = BUILD, wanted: Update) -> None:
 
 
 def _update(wanted: Update, method: Literal["update", "sync"], words: dict[str, Any]) -> None:
-    kb, dry_run = wanted.kb, wanted.dry_run
+    kb = wanted.kb
+    dry_run = wanted.dry_run
     before = kbq.KnowledgeBase.open(kb, wanted.model, device=wanted.device, lazy=True)
     with Bar(f"updating {kb}") as bar:
         words |= {"dry_run": dry_run, "report": bar.pages, "report_stage": bar.stage, "note": note}
@@ -91,7 +100,10 @@ def _update(wanted: Update, method: Literal["update", "sync"], words: dict[str, 
     changes = after.changes
     facts = {"kb": str(kb), "dry_run": dry_run, **asdict(changes), "bad_lines": after.bad_lines}
     added = f"{counted(changes.added, 'page')} {'would be ' if dry_run else ''}added"
-    others = f"{changes.replaced:,} replaced, {changes.deleted:,} deleted, {changes.unchanged:,} unchanged"
+    others = (
+        f"{changes.replaced:,} replaced, {changes.deleted:,} deleted, {changes.unchanged:,} "
+        "unchanged"
+    )
     tell(facts | after.counts.facts, wanted.as_json, f"{kb}: {changes}", f"{added}, {others}")
     _suggest_compacting(kb, after.manifest)
 
@@ -101,9 +113,12 @@ def delete(
     kb: Kb,
     pages: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of pages.")] = None,
     file: Annotated[
-        str | None, typer.Option("--file", "-f", help="File with one id per line; - for standard input.")
+        str | None,
+        typer.Option("--file", "-f", help="File with one id per line; - for standard input."),
     ] = None,
-    missing_ok: Annotated[bool, typer.Option("--missing-ok", help="Ignore ids that do not exist.")] = False,
+    missing_ok: Annotated[
+        bool, typer.Option("--missing-ok", help="Ignore ids that do not exist.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Delete pages, so that no answer comes from them. Their bytes stay until `kbq compact`."""
@@ -111,11 +126,15 @@ def delete(
 
     ids = [*(page_ids(Path(file)) if file is not None else ()), *(page_ids(pages) if pages else ())]
     if not ids:
-        raise typer.BadParameter("no id is given: name pages, or give a --file with one id per line", param_hint="ID")
+        raise typer.BadParameter(
+            "no id is given: name pages, or give a --file with one id per line", param_hint="ID"
+        )
     after = kbq.KnowledgeBase.open(kb, lazy=True).delete(ids, missing_ok=missing_ok)
     deleted = after.changes.deleted
     facts = {"kb": str(kb), "deleted": deleted, **after.counts.facts}
-    tell(facts, as_json, f"{kb}: {counted(deleted, 'page')} deleted, {after.counts.pages:,} are left")
+    tell(
+        facts, as_json, f"{kb}: {counted(deleted, 'page')} deleted, {after.counts.pages:,} are left"
+    )
     _suggest_compacting(kb, after.manifest)
 
 
@@ -123,7 +142,10 @@ def delete(
 def compact(
     kb: Kb,
     threshold: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Skip shards with at most this share of deleted pages.")
+        float,
+        typer.Option(
+            min=0.0, max=1.0, help="Skip shards with at most this share of deleted pages."
+        ),
     ] = 0.0,
     model: MovedModel = None,
     device: Device = "auto",
@@ -132,7 +154,8 @@ def compact(
     """Remove the bytes of deleted pages for good, and join small shards; nothing is encoded again."""
     from kbq.storage.folders import folder_bytes
 
-    before, size = kbq.KnowledgeBase.open(kb, model, device=device, lazy=True), folder_bytes(kb)
+    before = kbq.KnowledgeBase.open(kb, model, device=device, lazy=True)
+    size = folder_bytes(kb)
     with Bar(f"compacting {kb}") as bar:
         after = before.compact(threshold, bar.stage)
     left = folder_bytes(kb)
@@ -141,14 +164,19 @@ def compact(
     tell(
         {"kb": str(kb), **sizes, **after.counts.facts},
         as_json,
-        f"{kb}: {removed:,} deleted pages removed, {terminal.size(left)} on disk instead of {terminal.size(size)}",
+        f"{kb}: {removed:,} deleted pages removed, {terminal.size(left)} on disk instead of "
+        f"{terminal.size(size)}",
     )
 
 
 @app.command(rich_help_panel=MAINTAIN)
 def verify(
-    folder: Annotated[Path, typer.Argument(help="A knowledge base, or a model; `default` is the bundled model.")],
-    repair: Annotated[bool, typer.Option("--repair", help="Rebuild damaged indexes of vectors and of words.")] = False,
+    folder: Annotated[
+        Path, typer.Argument(help="A knowledge base, or a model; `default` is the bundled model.")
+    ],
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Rebuild damaged indexes of vectors and of words.")
+    ] = False,
     model: MovedModel = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -159,13 +187,18 @@ def verify(
     with Bar(f"verifying {folder}") as bar:
         found = verify(folder, repair, model=model, device=device, report=bar.stage)
     lines = [f"{folder}: {found.files:,} files, {terminal.size(found.bytes)}"]
-    lines += [f"built again: {part}" for part in found.repaired] or ["all as they were written"] * bool(found)
+    lines += [f"built again: {part}" for part in found.repaired] or [
+        "all as they were written"
+    ] * bool(found)
     tell(asdict(found) | {"folder": str(found.folder), "whole": bool(found)}, as_json, *lines)
     damaged = len(found.problems) - found.unread
     unread = f"{found.unread:,} of its files cannot be read"
     if damaged:
         also = f", and {unread}" if found.unread else ""
-        raise KbqError(f"{folder} is damaged: {damaged:,} of its files are not as written{also}", found.problems)
+        raise KbqError(
+            f"{folder} is damaged: {damaged:,} of its files are not as written{also}",
+            found.problems,
+        )
     if found.unread:
         raise KbqError(f"{folder} may be whole, but {unread}", found.problems)
 
@@ -173,7 +206,10 @@ def verify(
 def _suggest_compacting(kb: Path, manifest: "Manifest") -> None:
     dead = manifest.size.rows - manifest.counts.rows
     if dead > MUCH * manifest.size.rows:
-        note(f"deleted pages take {percent(dead / manifest.size.rows)} of the vectors: `kbq compact {kb}` removes them")
+        note(
+            f"deleted pages take {percent(dead / manifest.size.rows)} of the vectors: `kbq "
+            f"compact {kb}` removes them"
+        )
 
 
 @index.command("vectors")
@@ -182,17 +218,31 @@ def index_vectors(
     kb: Kb,
     kind: Annotated[
         WantedKind,
-        typer.Option(help="Bytes per vector of 384 dimensions: disk 400, on disk; compact 80 and tiny 45, in memory."),
+        typer.Option(
+            help=(
+                "Bytes per vector of 384 dimensions: disk 400, on disk; compact 80 and tiny 45, in "
+                "memory."
+            )
+        ),
     ] = "auto",
     recall: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of the ten best phrases that it must find.")
+        float,
+        typer.Option(min=0.0, max=1.0, help="Share of the ten best phrases that it must find."),
     ] = 0.99,
     queries: Annotated[
-        str | None, typer.Option(help="File of typical queries, one per line; by default, slots of its own pages.")
+        str | None,
+        typer.Option(
+            help="File of typical queries, one per line; by default, slots of its own pages."
+        ),
     ] = None,
     filter: Annotated[
         float | None,
-        typer.Option(help="Index only tokens with a filter logit above this; `kbq info` shows the model's own."),
+        typer.Option(
+            help=(
+                "Index only tokens with a filter logit above this; `kbq info` shows the model's "
+                "own."
+            )
+        ),
     ] = None,
     model: TunedModel = None,
     ray: Ray = None,
@@ -214,8 +264,12 @@ def index_vectors(
     facts = index_facts(kb, after.manifest, after.index)
     tell({"kb": str(kb), **asdict(facts)}, as_json, f"{kb}: {index_line(facts)}")
     if facts.recall < facts.target:
-        more = {"tiny": "compact, disk or exact", "compact": "disk or exact"}.get(facts.kind, "exact")
-        advice = f"choose --kind {more} for that" if filter is None else "its --filter hides the rest"
+        more = {"tiny": "compact, disk or exact", "compact": "disk or exact"}.get(
+            facts.kind, "exact"
+        )
+        advice = (
+            f"choose --kind {more} for that" if filter is None else "its --filter hides the rest"
+        )
         note(f"even all of its cells do not find {percent(facts.target, 2)}: {advice}")
 
 
@@ -237,7 +291,11 @@ def sparta(
 ) -> None:
     """Index the word weights of a SPARTA model, for the backends sparta and hybrid."""
     with Bar(f"indexing {kb}") as bar:
-        size = kbq.KnowledgeBase.open(kb, device=device, lazy=True).index_sparta(model, terms, bar.stage).index_bytes
+        size = (
+            kbq.KnowledgeBase.open(kb, device=device, lazy=True)
+            .index_sparta(model, terms, bar.stage)
+            .index_bytes
+        )
     tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: learned impacts of {terminal.size(size)}")
 
 
@@ -254,8 +312,12 @@ def export_impacts(
 
 @app.command("merge-kb", rich_help_panel=MAINTAIN)
 def merge_kb(
-    out: Annotated[Path, typer.Argument(callback=output_path, help="Folder of the new knowledge base.")],
-    kbs: Annotated[list[Path], typer.Argument(metavar="KB", help="Knowledge bases of the same model.")],
+    out: Annotated[
+        Path, typer.Argument(callback=output_path, help="Folder of the new knowledge base.")
+    ],
+    kbs: Annotated[
+        list[Path], typer.Argument(metavar="KB", help="Knowledge bases of the same model.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Join knowledge bases built with the same model, by linking their files."""
@@ -275,7 +337,10 @@ def merge_kb(
     if any(read_manifest(kb).bm25 for kb in kbs) and not manifest.bm25:
         note(f"not all of them have an index of words: add one with `kbq index bm25 {out}`")
     if any(read_manifest(kb).sparta for kb in kbs):
-        note(f"learned impacts are left out, as their models may differ: add them with `kbq index sparta {out} MODEL`")
+        note(
+            "learned impacts are left out, as their models may differ: add them with `kbq index "
+            f"sparta {out} MODEL`"
+        )
 
 
 @app.command("pages", rich_help_panel=MAINTAIN)
@@ -283,7 +348,8 @@ def list_pages(
     kb: Kb,
     words: Annotated[str, typer.Argument(help="Only pages whose title contains this text.")] = "",
     where: Annotated[
-        list[str] | None, typer.Option(metavar="FIELD=VALUE", help="Only pages with this metadata; repeat it.")
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="Only pages with this metadata; repeat it."),
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="List at most this many; 0: all.")] = 0,
     as_json: Json = False,
@@ -295,17 +361,26 @@ def list_pages(
     from kbq.corpus.pages import has_value
     from kbq.dump.page_directory import Pages
 
-    pages, wanted = Pages.open(kb), [one.partition("=")[::2] for one in where or ()]
+    pages = Pages.open(kb)
+    wanted = [one.partition("=")[::2] for one in where or ()]
     names: Iterable[tuple[str, str]] = pages.names()
     if wanted:
         fields = list(pages.metadata())
         for name, _ in wanted:
             if not any(name in field for field in fields):
                 known = ", ".join(list(dict.fromkeys(chain.from_iterable(fields)))[:NAMED])
-                advice = f"the fields are {known}" if known else "no page has any, see the guide to your own text"
+                advice = (
+                    f"the fields are {known}"
+                    if known
+                    else "no page has any, see the guide to your own text"
+                )
                 raise KbqError(f"no page has metadata {name!r:.80}: {advice}", is_usage=True)
-        names = compress(names, (all(has_value(field, *pair) for pair in wanted) for field in fields))
-    found = list(islice((one for one in names if words.casefold() in one[1].casefold()), limit or None))
+        names = compress(
+            names, (all(has_value(field, *pair) for pair in wanted) for field in fields)
+        )
+    found = list(
+        islice((one for one in names if words.casefold() in one[1].casefold()), limit or None)
+    )
     tell(
         {"pages": [{"id": page_id, "title": title} for page_id, title in found]},
         as_json,
@@ -315,20 +390,31 @@ def list_pages(
 
 app.add_typer(importing, name="import", rich_help_panel=MAINTAIN)
 Dump = Annotated[Path, typer.Argument(help="The official folder dump/.")]
-NewKb = Annotated[Path, typer.Argument(callback=output_path, help="Folder of the new knowledge base.")]
-Checkpoint = Annotated[str, typer.Option(help="The checkpoint that made the vectors, or a model made of it.")]
+NewKb = Annotated[
+    Path, typer.Argument(callback=output_path, help="Folder of the new knowledge base.")
+]
+Checkpoint = Annotated[
+    str, typer.Option(help="The checkpoint that made the vectors, or a model made of it.")
+]
 Words = Annotated[bool, typer.Option("--bm25/--no-bm25", help="Also index the words.")]
 
 
 @importing.command()
 def checkpoint(
-    source: Annotated[str, typer.Argument(help="A folder, or a hub name such as princeton-nlp/densephrases-multi.")],
+    source: Annotated[
+        str,
+        typer.Argument(help="A folder, or a hub name such as princeton-nlp/densephrases-multi."),
+    ],
     out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new model.")],
     vocabulary: Annotated[
-        str | None, typer.Option(help="Folder or hub name with the word pieces, if the checkpoint lacks them.")
+        str | None,
+        typer.Option(help="Folder or hub name with the word pieces, if the checkpoint lacks them."),
     ] = None,
     base: Annotated[
-        str | None, typer.Option(help="The model that the checkpoint was tuned from, if it only encodes queries.")
+        str | None,
+        typer.Option(
+            help="The model that the checkpoint was tuned from, if it only encodes queries."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -340,20 +426,33 @@ def checkpoint(
     tell(
         dataclasses.asdict(made) | {"folder": str(made.folder)},
         as_json,
-        f"{made.folder}: {what}, {made.layers} layers, {made.dim} dimensions, {made.pieces:,} word pieces",
+        f"{made.folder}: {what}, {made.layers} layers, {made.dim} dimensions, {made.pieces:,} "
+        "word pieces",
     )
 
 
 @importing.command()
 def dump(
-    dump: Dump, kb: NewKb, model: Checkpoint, bm25: Words = True, device: Device = "auto", as_json: Json = False
+    dump: Dump,
+    kb: NewKb,
+    model: Checkpoint,
+    bm25: Words = True,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Turn a phrase dump into a knowledge base, with its vectors unchanged. A killed run resumes."""
     from kbq.importing.dump import import_dump
 
     with Bar(f"importing {kb}") as bar:
         imported = import_dump(
-            dump, kb, model, bm25=bm25, device=device, report=bar.pages, report_stage=bar.stage, note=note
+            dump,
+            kb,
+            model,
+            bm25=bm25,
+            device=device,
+            report=bar.pages,
+            report_stage=bar.stage,
+            note=note,
         )
     _tell(imported, as_json)
 
@@ -362,7 +461,9 @@ def dump(
 def index_of_densephrases(
     dump: Dump,
     kb: NewKb,
-    name: Annotated[str, typer.Option(help="Folder of the index in DUMP, such as start/1048576_flat_OPQ96.")],
+    name: Annotated[
+        str, typer.Option(help="Folder of the index in DUMP, such as start/1048576_flat_OPQ96.")
+    ],
     model: Checkpoint,
     bm25: Words = True,
     device: Device = "auto",
@@ -373,7 +474,15 @@ def index_of_densephrases(
 
     with Bar(f"importing {kb}") as bar:
         imported = import_index(
-            dump, kb, model, name, bm25=bm25, device=device, report=bar.pages, report_stage=bar.stage, note=note
+            dump,
+            kb,
+            model,
+            name,
+            bm25=bm25,
+            device=device,
+            report=bar.pages,
+            report_stage=bar.stage,
+            note=note,
         )
     _tell(imported, as_json)
 
@@ -382,13 +491,23 @@ def _tell(imported: "Imported", as_json: bool) -> None:
     """Print what a knowledge base holds, and how many tokens of the dump are missing in its text."""
     from kbq.storage.folders import folder_bytes
 
-    counts, misfits, size = imported.manifest.counts, imported.misfits, folder_bytes(imported.folder)
+    counts = imported.manifest.counts
+    misfits = imported.misfits
+    size = folder_bytes(imported.folder)
     for problem in misfits.named:
         note(problem)
     if misfits.tokens:
         documents = f"{misfits.tokens:,} tokens of {misfits.documents:,} documents"
-        note(f"no phrase opens or closes at {documents}, as their characters are not in one paragraph")
-    facts = {"kb": str(imported.folder), **counts.facts, "index": imported.manifest.index.kind, "bytes": size}
+        note(
+            f"no phrase opens or closes at {documents}, as their characters are not in one "
+            "paragraph"
+        )
+    facts = {
+        "kb": str(imported.folder),
+        **counts.facts,
+        "index": imported.manifest.index.kind,
+        "bytes": size,
+    }
     text = f"{counts.pages:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens"
     tell(
         facts | {"misfits": misfits.tokens, "documents_with_misfits": misfits.documents},
@@ -409,7 +528,9 @@ def _cluster() -> None:
 @cluster.command("check")
 def check(
     address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The head of the cluster.")],
-    kb: Annotated[Path | None, typer.Argument(help="A knowledge base whose shards the nodes should open.")] = None,
+    kb: Annotated[
+        Path | None, typer.Argument(help="A knowledge base whose shards the nodes should open.")
+    ] = None,
     index: IndexName = None,
     as_json: Json = False,
 ) -> None:
@@ -418,7 +539,8 @@ def check(
 
     report = check(address, kb, index)
     lines = [
-        f"node {node.address}: {node.cpus} CPUs, kbq {node.kbq or '?'}, torch {node.torch or '?'}, {node.cpu or '?'}"
+        f"node {node.address}: {node.cpus} CPUs, kbq {node.kbq or '?'}, torch "
+        f"{node.torch or '?'}, {node.cpu or '?'}"
         for node in report.nodes
     ]
     lines += [

@@ -1,4 +1,6 @@
-"""Options: turn the options that records declare into those of commands; define those that several commands share."""
+"""Options: turn the options that records declare into those of commands; define those that several
+commands share.
+"""
 
 import functools
 import inspect
@@ -21,8 +23,13 @@ from kbq.commands.terminal import Styled, note, show
 from kbq.errors import QueryError
 from kbq.options import Declared, declared
 
-ASK, FILL, SERVE, TEACH = "Ask", "Fill", "Serve", "Teach"  # panels of the help
-MEASURE, MAINTAIN = "Measure (KILT)", "Maintain"
+# Panels of the help.
+ASK = "Ask"
+FILL = "Fill"
+SERVE = "Serve"
+TEACH = "Teach"
+MEASURE = "Measure (KILT)"
+MAINTAIN = "Maintain"
 
 ONE_AT_A_TIME = "give one at a time"
 ONE_FOLDER = "put several files into one folder, and give that"
@@ -45,7 +52,10 @@ EXTRA = {  # what to do about an argument too many, by command; a missing option
     "index vectors": "the kind of index goes after --kind, a file of queries after --queries",
 }
 
-HELP = 'ask for a property, such as "Marie Curie [SEP] place of birth", or a question; ↑ brings back earlier queries'
+HELP = (
+    'ask for a property, such as "Marie Curie [SEP] place of birth", or a question; ↑ brings back '
+    "earlier queries"
+)
 
 
 def output_path(path: Path | None) -> Path | None:
@@ -57,26 +67,43 @@ def output_path(path: Path | None) -> Path | None:
     return path
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
 Ray = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Head of a Ray cluster that does the work; `local` starts one here."),
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Head of a Ray cluster that does the work; `local` starts one here.",
+    ),
 ]
 Kb = Annotated[Path, typer.Argument(help="A knowledge base.")]
-TunedModel = Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")]
-MovedModel = Annotated[str | None, typer.Option(help="The knowledge base's model, if it has moved.")]
-IndexName = Annotated[IndexKind | None, typer.Option(help="The index to search; by default, the one built last.")]
+TunedModel = Annotated[
+    str | None, typer.Option(help="A query encoder tuned for this knowledge base.")
+]
+MovedModel = Annotated[
+    str | None, typer.Option(help="The knowledge base's model, if it has moved.")
+]
+IndexName = Annotated[
+    IndexKind | None, typer.Option(help="The index to search; by default, the one built last.")
+]
 
 
-def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
-    """Replace a command's parameter of this type by the options of the record: `names` or all, `without` some."""
+def takes(
+    record: Any, *names: str, without: Sequence[str] = ()
+) -> Callable[[Callable[..., None]], Any]:
+    """Replace a command's parameter of this type by the options of the record: `names` or all,
+    `without` some.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(command).parameters.values()
         (place,) = (parameter.name for parameter in parameters if parameter.annotation is record)
         parts = {
-            name: part for name, part in _parts(record).items() if name in (names or (name,)) and name not in without
+            name: part
+            for name, part in _parts(record).items()
+            if name in (names or (name,)) and name not in without
         }
         options = _parameters(record, parts)
         expanded: list[inspect.Parameter] = []
@@ -96,20 +123,25 @@ def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Ca
 
 
 def _parts(record: Any) -> dict[str, Any]:
-    """Return the types of a record's options, as a command's parameters have them, and those of the records in it."""
+    """Return the types of a record's options, as a command's parameters have them, and those of the
+    records in it.
+    """
     types = {option.name: typer_option(option) for option in declared(record)}
     for name, hint in get_type_hints(record, include_extras=True).items():
         # A record that only commands have.
         if any(isinstance(note, ParameterInfo) for note in get_args(hint)):
             types[name] = hint
-        elif held := [kind for kind in get_args(hint) if isinstance(kind, type) and is_dataclass(kind)]:
+        elif held := [
+            kind for kind in get_args(hint) if isinstance(kind, type) and is_dataclass(kind)
+        ]:
             types[name] = held[0]
     return {field.name: types[field.name] for field in fields(record) if field.name in types}
 
 
 def _parameters(record: Any, parts: Mapping[str, Any]) -> list[inspect.Parameter]:
     """Return parts of a record as parameters of a command; a record in it becomes its own."""
-    found, kind = list[inspect.Parameter](), inspect.Parameter.KEYWORD_ONLY
+    found = list[inspect.Parameter]()
+    kind = inspect.Parameter.KEYWORD_ONLY
     for field in fields(record):
         part = parts.get(field.name)
         if is_dataclass(part):
@@ -122,13 +154,21 @@ def _parameters(record: Any, parts: Mapping[str, Any]) -> list[inspect.Parameter
 
 def _made(record: Any, parts: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
     """Make a record, and the records in it, of the values of a command's parameters."""
-    made = {name: _made(part, _parts(part), values) for name, part in parts.items() if is_dataclass(part)}
+    made = {
+        name: _made(part, _parts(part), values)
+        for name, part in parts.items()
+        if is_dataclass(part)
+    }
     return record(**made, **{name: values[name] for name in parts if name not in made})
 
 
 def typer_option(one: Declared) -> Any:
     option = one.option
-    flags = [option.flag or f"--{one.name.replace('_', '-')}"] if option.flag or one.type is bool else []
+    flags = (
+        [option.flag or f"--{one.name.replace('_', '-')}"]
+        if option.flag or one.type is bool
+        else []
+    )
     return Annotated[
         one.annotation,
         typer.Option(
@@ -156,7 +196,9 @@ def refuse_given(context: typer.Context, option: str, others: Sequence[str]) -> 
     for name in others:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            raise typer.BadParameter(f"has no effect {option}: leave it out", param_hint=f"--{name.replace('_', '-')}")
+            raise typer.BadParameter(
+                f"has no effect {option}: leave it out", param_hint=f"--{name.replace('_', '-')}"
+            )
 
 
 class Commands(TyperGroup):
@@ -175,7 +217,8 @@ class Commands(TyperGroup):
 
 
 def summary(text: str, room: int) -> str:
-    """Return the first sentence of a help; if it takes more than `room` characters, leave out its last clauses.
+    """Return the first sentence of a help; if it takes more than `room` characters, leave out its
+    last clauses.
 
     >>> summary("Tune the query encoder on triples; the knowledge base stays as it is. It takes minutes.", 60)
     'Tune the query encoder on triples'
@@ -188,14 +231,23 @@ def summary(text: str, room: int) -> str:
 
 def explained(error: Any) -> str:
     """Return the message of an error in a command line, with the right one where it is known."""
-    message, context = error.message, error.ctx
+    message = error.message
+    context = error.ctx
     if context is None:
         return str(message)
     problem, _, similar = message.rstrip(".").partition(" Did you mean")
-    if message.startswith("Got unexpected extra argument") and (advice := EXTRA.get(_name(context))):
+    if message.startswith("Got unexpected extra argument") and (
+        advice := EXTRA.get(_name(context))
+    ):
         return f"{problem}: {advice}"
-    is_of_group = context.parent is not None and message.startswith("No such command") and not similar
-    return f"{problem}: choose from {', '.join(context.command.commands)}" if is_of_group else str(message)
+    is_of_group = (
+        context.parent is not None and message.startswith("No such command") and not similar
+    )
+    return (
+        f"{problem}: choose from {', '.join(context.command.commands)}"
+        if is_of_group
+        else str(message)
+    )
 
 
 def _name(context: Any) -> str:
@@ -207,21 +259,32 @@ def _name(context: Any) -> str:
 class AskedKb:
     """Options: the knowledge base that a command asks, and how it is searched."""
 
-    kb: Annotated[Path | None, typer.Option(help="A knowledge base; by default the bundled sample.")] = None
+    kb: Annotated[
+        Path | None, typer.Option(help="A knowledge base; by default the bundled sample.")
+    ] = None
     pages: Annotated[
-        Path | None, typer.Option(help="Answer only from these pages: a file of page ids, one per line.")
+        Path | None,
+        typer.Option(help="Answer only from these pages: a file of page ids, one per line."),
     ] = None
     model: TunedModel = None
     index: IndexName = None
     ray: Ray = None
     workers: Annotated[
-        int, typer.Option(min=1, max=256, help="Processes that answer; each holds a copy of what a GPU searches.")
+        int,
+        typer.Option(
+            min=1, max=256, help="Processes that answer; each holds a copy of what a GPU searches."
+        ),
     ] = 1
     device: Device = "auto"
 
     def open(self) -> "kbq.KnowledgeBase":
         """Open it; the bundled sample is built on first use."""
-        where: Any = {"index": self.index, "ray": self.ray, "workers": self.workers, "device": self.device}
+        where: Any = {
+            "index": self.index,
+            "ray": self.ray,
+            "workers": self.workers,
+            "device": self.device,
+        }
         if self.kb is None:
             kb = kbq.KnowledgeBase.sample(self.model, note=note, **where)
         else:
@@ -245,7 +308,8 @@ def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) ->
 
 
 def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, str]]:
-    """Return queries with their places: those of a file with "file:line", others with an empty text.
+    """Return queries with their places: those of a file with "file:line", others with an empty
+    text.
 
     Raises QueryError if there is none, or if some are malformed; it names all of these.
     """
@@ -258,16 +322,22 @@ def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, st
         note("each word is asked by itself: put quotes around a query of several words")
     for text in texts:
         if os.path.isfile(os.path.join(text, MANIFEST)):  # noqa: PTH113, PTH118 - a path may raise OSError
-            raise QueryError(f"{text} is a knowledge base, not a query: ask it with --kb {text}", is_usage=True)
+            raise QueryError(
+                f"{text} is a knowledge base, not a query: ask it with --kb {text}", is_usage=True
+            )
     queries = [("", clean_text(text)) for text in texts]
     if source is not None:
-        name, lines = source_name(source), list(read_lines(source, QueryError))
-        queries += [(f"{name}:{number}", clean_text(text)) for number, text in lines if text.strip()]
+        name = source_name(source)
+        lines = list(read_lines(source, QueryError))
+        queries += [
+            (f"{name}:{number}", clean_text(text)) for number, text in lines if text.strip()
+        ]
         if not queries:
             raise QueryError(f"{name} holds no query: write one per line")
     if not queries:
         raise QueryError(
-            'there is no query: write kbq query "subject [SEP] relation", or give a --file with one per line'
+            'there is no query: write kbq query "subject [SEP] relation", or give a --file with '
+            "one per line"
         )
     # What no model can read is reported before one is loaded.
     refuse_unreadable([text for _, text in queries], (), [place for place, _ in queries])
@@ -294,4 +364,7 @@ def typed_lines() -> Iterator[str]:
 
 def note_untuned(relations: Sequence[str]) -> None:
     if relations:
-        note(f"the query encoder was not tuned on {len(relations)} of the relations: {terminal.some(relations)}")
+        note(
+            f"the query encoder was not tuned on {len(relations)} of the relations: "
+            f"{terminal.some(relations)}"
+        )

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kbq.answers import IndexKind
-from kbq.commands.options import SERVE, AskedKb, Device, IndexName, Json, Ray, TunedModel, refuse_given
+from kbq.commands.options import (
+    SERVE,
+    AskedKb,
+    Device,
+    IndexName,
+    Json,
+    Ray,
+    TunedModel,
+    refuse_given,
+)
 from kbq.commands.terminal import note, tell
 from kbq.errors import KbqError
 
@@ -23,13 +32,19 @@ def serve(
     context: typer.Context,
     kbs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KB", help="Folders, or NAME=FOLDER; by default the bundled sample."),
+        typer.Argument(
+            metavar="KB", help="Folders, or NAME=FOLDER; by default the bundled sample."
+        ),
     ] = None,
     host: Annotated[
-        str, typer.Option(envvar="KBQ_HOST", help="Address to listen at; other machines need a key.")
+        str,
+        typer.Option(envvar="KBQ_HOST", help="Address to listen at; other machines need a key."),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, envvar="KBQ_PORT", help="Port to listen at; 0: any free one.")
+        int,
+        typer.Option(
+            min=0, max=65535, envvar="KBQ_PORT", help="Port to listen at; 0: any free one."
+        ),
     ] = 8000,
     public_url: Annotated[
         str,
@@ -41,23 +56,41 @@ def serve(
     ] = "",
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(envvar="KBQ_ALLOW_ORIGIN", help="Origin whose scripts may call the API in a browser; repeat it."),
+        typer.Option(
+            envvar="KBQ_ALLOW_ORIGIN",
+            help="Origin whose scripts may call the API in a browser; repeat it.",
+        ),
     ] = None,
     api_key_file: Annotated[
         Path | None,
         typer.Option(
-            envvar="KBQ_API_KEY_FILE", help="File with one key per line; all but /healthz and /readyz need one."
+            envvar="KBQ_API_KEY_FILE",
+            help="File with one key per line; all but /healthz and /readyz need one.",
         ),
     ] = None,
     queue: Annotated[
-        int, typer.Option(min=1, max=100_000, envvar="KBQ_QUEUE", help="How many queries may wait; more are refused.")
+        int,
+        typer.Option(
+            min=1,
+            max=100_000,
+            envvar="KBQ_QUEUE",
+            help="How many queries may wait; more are refused.",
+        ),
     ] = 256,
     seconds: Annotated[
-        float, typer.Option(min=0.1, max=3600, envvar="KBQ_SECONDS", help="Time to answer a request, and to shut down.")
+        float,
+        typer.Option(
+            min=0.1,
+            max=3600,
+            envvar="KBQ_SECONDS",
+            help="Time to answer a request, and to shut down.",
+        ),
     ] = 30.0,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="A query encoder tuned for a knowledge base: FOLDER, or NAME=FOLDER; repeat it."),
+        typer.Option(
+            help="A query encoder tuned for a knowledge base: FOLDER, or NAME=FOLDER; repeat it."
+        ),
     ] = None,
     index: IndexName = None,
     ray: Ray = None,
@@ -65,23 +98,37 @@ def serve(
     decisions: Annotated[
         Path | None,
         typer.Option(
-            envvar="KBQ_DECISIONS", help="Folder for people's decisions on the page: NAME.decisions.jsonl for each KB."
+            envvar="KBQ_DECISIONS",
+            help="Folder for people's decisions on the page: NAME.decisions.jsonl for each KB.",
         ),
     ] = None,
     edit: Annotated[
-        bool, typer.Option("--edit", help="Let the page make knowledge bases of documents; only on this machine.")
+        bool,
+        typer.Option(
+            "--edit", help="Let the page make knowledge bases of documents; only on this machine."
+        ),
     ] = False,
     folder: Annotated[
         Path,
-        typer.Option(envvar="KBQ_FOLDER", help="With --edit: folder of these knowledge bases and their documents."),
+        typer.Option(
+            envvar="KBQ_FOLDER",
+            help="With --edit: folder of these knowledge bases and their documents.",
+        ),
     ] = Path("knowledge-bases"),
     log_queries: Annotated[
-        bool, typer.Option("--log-queries", envvar="KBQ_LOG_QUERIES", help="Also log the text of queries.")
+        bool,
+        typer.Option(
+            "--log-queries", envvar="KBQ_LOG_QUERIES", help="Also log the text of queries."
+        ),
     ] = False,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open the page in a browser.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Answer people and programs over HTTP, by a page to ask and to fill tables, and by an API. Ctrl-C ends it."""
+    """Answer people and programs over HTTP, by a page to ask and to fill tables, and by an API.
+    Ctrl-C ends it.
+    """
     if not edit:
         refuse_given(context, "without --edit", ("folder",))
     try:
@@ -92,9 +139,17 @@ def serve(
     except ModuleNotFoundError as error:
         raise _missing("kbq serve", error) from None
     settings = ServeSettings(
-        host, port, public_url, tuple(allow_origin or ()), read_keys(api_key_file) if api_key_file else (), queue,
-        seconds, log_queries, decisions or (folder if edit else None), folder if edit else None,
-    )  # fmt: skip
+        host,
+        port,
+        public_url,
+        tuple(allow_origin or ()),
+        read_keys(api_key_file) if api_key_file else (),
+        queue,
+        seconds,
+        log_queries,
+        decisions or (folder if edit else None),
+        folder if edit else None,
+    )
     made = {} if not edit else built_in(folder)
     given = [*(kbs or []), *(f"{name}={path}" for name, path in made.items())]
     served = open_knowledge_bases(_folders(given, model or [], index, device, ray))
@@ -113,7 +168,8 @@ def serve(
 @app.command(rich_help_panel=SERVE)
 def mcp(
     kb: Annotated[
-        Path | None, typer.Argument(metavar="KB", help="A knowledge base; by default the bundled sample.")
+        Path | None,
+        typer.Argument(metavar="KB", help="A knowledge base; by default the bundled sample."),
     ] = None,
     model: TunedModel = None,
     index: IndexName = None,
@@ -130,10 +186,14 @@ def mcp(
 
 
 def _missing(command: str, error: ModuleNotFoundError) -> Exception:
-    """Return an error that names the packages a command needs, or the given one if a module of kbq is missing."""
+    """Return an error that names the packages a command needs, or the given one if a module of kbq
+    is missing.
+    """
     if (error.name or "").startswith("kbq"):
         return error
-    return KbqError(f"{command} needs further packages: pip install '.[serve]' in the checkout of kbq")
+    return KbqError(
+        f"{command} needs further packages: pip install '.[serve]' in the checkout of kbq"
+    )
 
 
 def _folders(
@@ -147,10 +207,16 @@ def _folders(
     tuned = dict(map(_named, models))
     others = sorted(set(tuned) - set(paths))
     if len(paths) == 1 and len(models) == 1 and others and "=" not in models[0]:
-        tuned, others = {next(iter(paths)): models[0]}, []
+        tuned = {next(iter(paths)): models[0]}
+        others = []
     if others:
-        raise typer.BadParameter(f"no knowledge base is named {others[0]!r}: write NAME=FOLDER", param_hint="--model")
-    return {name: Folder(Path(path), tuned.get(name, ""), index, device, ray) for name, path in paths.items()}
+        raise typer.BadParameter(
+            f"no knowledge base is named {others[0]!r}: write NAME=FOLDER", param_hint="--model"
+        )
+    return {
+        name: Folder(Path(path), tuned.get(name, ""), index, device, ray)
+        for name, path in paths.items()
+    }
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -46,20 +46,29 @@ if TYPE_CHECKING:
 A_READER = "`default`, or a question-answering checkpoint (folder or hub name)"
 RANKING = ("backend", *RankKwargs.__annotations__)  # options of a search that calibrating has, too
 app = typer.Typer()
-FINETUNING, SEARCH = FinetuningSettings(), SearchOptions()
-ENCODERS, READER, SPARTA = TrainingSettings(), ReaderSettings(), SpartaSettings()
+FINETUNING = FinetuningSettings()
+SEARCH = SearchOptions()
+ENCODERS = TrainingSettings()
+READER = ReaderSettings()
+SPARTA = SpartaSettings()
 train = typer.Typer(
-    cls=Commands, help="Train networks on reading comprehension. A killed run resumes.", no_args_is_help=True
+    cls=Commands,
+    help="Train networks on reading comprehension. A killed run resumes.",
+    no_args_is_help=True,
 )
 app.add_typer(train, name="train", rich_help_panel=TEACH)
 
 Encoder = Annotated[
-    str, typer.Option(help="The network to start from: a BERT-like encoder (folder or hub name), or a kbq model.")
+    str,
+    typer.Option(
+        help="The network to start from: a BERT-like encoder (folder or hub name), or a kbq model."
+    ),
 ]
 
 
 Recipe = Annotated[
-    Literal["kbq", "paper"], typer.Option(help="Default values: kbq's own, or those of arXiv 2012.12624.")
+    Literal["kbq", "paper"],
+    typer.Option(help="Default values: kbq's own, or those of arXiv 2012.12624."),
 ]
 Settings = TypeVar("Settings", TrainingSettings, FinetuningSettings)
 
@@ -68,7 +77,11 @@ def by_paper(context: typer.Context, given: Settings, paper: Settings) -> Settin
     """Return the paper's settings, but for what stands in the command line."""
     kind: Any = type(given)
     sources = {option.name: context.get_parameter_source(option.name) for option in declared(kind)}
-    typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    typed = [
+        name
+        for name, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE"
+    ]
     return dataclasses.replace(paper, **{name: getattr(given, name) for name in typed})
 
 
@@ -78,10 +91,15 @@ class Training:
 
     examples: Annotated[
         list[Path],
-        typer.Argument(help="SQuAD JSON, QED, MRQA, or JSON lines of passages with questions.", show_default=False),
+        typer.Argument(
+            help="SQuAD JSON, QED, MRQA, or JSON lines of passages with questions.",
+            show_default=False,
+        ),
     ]
     out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new network.")]
-    dev: Annotated[Path | None, typer.Option(help="Examples to score on; by default a twentieth is set aside.")] = None
+    dev: Annotated[
+        Path | None, typer.Option(help="Examples to score on; by default a twentieth is set aside.")
+    ] = None
     device: Device = "auto"
     as_json: Json = False
 
@@ -94,17 +112,31 @@ def finetune(
         list[str],
         typer.Argument(
             metavar="FILE[:TASK]...",
-            help="KILT lines, open questions, or CSV/TSV/JSONL of subject, relation, object[, aliases (with | "
-            "between), page]; of several files, each with its task, all count the same.",
+            help=(
+                "KILT lines, open questions, or CSV/TSV/JSONL of subject, relation, object[, "
+                "aliases (with | between), page]; of several files, each with its task, all count "
+                "the same."
+            ),
         ),
     ],
     kb: Annotated[Path, typer.Option(help="The knowledge base whose query encoder learns.")],
-    out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new query encoder.")],
-    task: Annotated[str, typer.Option(help="A task, a family such as entity_linking, or a file.")] = "slot_filling",
-    examples: Annotated[int, typer.Option(min=0, help="Queries to tune on, with each relation's share; 0: all.")] = 0,
+    out: Annotated[
+        Path, typer.Option(callback=output_path, help="Folder of the new query encoder.")
+    ],
+    task: Annotated[
+        str, typer.Option(help="A task, a family such as entity_linking, or a file.")
+    ] = "slot_filling",
+    examples: Annotated[
+        int, typer.Option(min=0, help="Queries to tune on, with each relation's share; 0: all.")
+    ] = 0,
     dev: Annotated[
         Path | None,
-        typer.Option(help="Triples to score on; by default a tenth is set aside, with subjects and pages of its own."),
+        typer.Option(
+            help=(
+                "Triples to score on; by default a tenth is set aside, with subjects and pages of "
+                "its own."
+            )
+        ),
     ] = None,
     settings: FinetuningSettings = FINETUNING,
     recipe: Recipe = "kbq",
@@ -118,9 +150,17 @@ def finetune(
     opened = kbq.KnowledgeBase.open(kb, model, device=device)
     with Bar(f"tuning {out}") as bar:
         outcome = opened.finetune(
-            triples, out, task=task, dev=dev, examples=examples, command=typed_command(), note=note, report=bar.step,
-            report_stage=bar.stage, **fields_of(settings),
-        )  # fmt: skip
+            triples,
+            out,
+            task=task,
+            dev=dev,
+            examples=examples,
+            command=typed_command(),
+            note=note,
+            report=bar.step,
+            report_stage=bar.stage,
+            **fields_of(settings),
+        )
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *finetuning_lines(outcome))
 
 
@@ -129,24 +169,40 @@ def finetune(
 def calibrate(
     triples: Annotated[
         Path,
-        typer.Argument(help="KILT lines, or a table as for `kbq finetune`; without an object, no answer is right."),
+        typer.Argument(
+            help=(
+                "KILT lines, or a table as for `kbq finetune`; without an object, no answer is "
+                "right."
+            )
+        ),
     ],
     kb: Annotated[Path, typer.Option(help="The knowledge base that is asked.")],
     out: Annotated[Path, typer.Option(callback=output_path, help="File of the calibration.")],
     hidden: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of the queries asked again without their pages.")
+        float,
+        typer.Option(
+            min=0.0, max=1.0, help="Share of the queries asked again without their pages."
+        ),
     ] = 0.3,
     options: SearchOptions = SEARCH,
     model: TunedModel = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Learn how likely answers are to be right, from triples with known objects; 200 or more are useful."""
+    """Learn how likely answers are to be right, from triples with known objects; 200 or more are
+    useful.
+    """
     opened = kbq.KnowledgeBase.open(kb, model, device=device)
     with Bar(f"calibrating {out}") as bar:
         words = {name: getattr(options, name) for name in RANKING}
         outcome = opened.calibrate(
-            triples, out, hidden=hidden, command=typed_command(), note=note, report=bar.count, **words
+            triples,
+            out,
+            hidden=hidden,
+            command=typed_command(),
+            note=note,
+            report=bar.count,
+            **words,
         )
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *calibration_lines(outcome))
 
@@ -160,13 +216,23 @@ def encoders(
     init: Encoder,
     settings: TrainingSettings = ENCODERS,
     two_query_encoders: Annotated[
-        bool, typer.Option("--two-query-encoders", help="Train two, as in the paper; by default one with two heads.")
+        bool,
+        typer.Option(
+            "--two-query-encoders",
+            help="Train two, as in the paper; by default one with two heads.",
+        ),
     ] = False,
     weights: Annotated[WeightType, typer.Option(help="How weights are stored.")] = "float32",
     truecase: Annotated[
-        bool, typer.Option("--truecase", help="With a cased encoder: restore capital letters in lower-case queries.")
+        bool,
+        typer.Option(
+            "--truecase",
+            help="With a cased encoder: restore capital letters in lower-case queries.",
+        ),
     ] = False,
-    distill: Annotated[str, typer.Option(help=f"Also learn from a reader with the same tokenizer: {A_READER}.")] = "",
+    distill: Annotated[
+        str, typer.Option(help=f"Also learn from a reader with the same tokenizer: {A_READER}.")
+    ] = "",
     recipe: Recipe = "kbq",
 ) -> None:
     """Train a model: its phrase encoder and its query encoder."""
@@ -176,12 +242,21 @@ def encoders(
     from kbq.training.encoders import train_encoders
 
     if recipe == "paper":
-        settings, two_query_encoders = by_paper(context, settings, PAPER), True
+        settings = by_paper(context, settings, PAPER)
+        two_query_encoders = True
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
     _train(
-        train_encoders, encoder_lines, training, init, settings, dev=training.dev, distill=distill,
-        config=config, truecase=truecase, weights=weights,
-    )  # fmt: skip
+        train_encoders,
+        encoder_lines,
+        training,
+        init,
+        settings,
+        dev=training.dev,
+        distill=distill,
+        config=config,
+        truecase=truecase,
+        weights=weights,
+    )
 
 
 @train.command()
@@ -192,7 +267,10 @@ def reader(
     init: Encoder,
     settings: ReaderSettings = READER,
     distill: Annotated[
-        str, typer.Option(help="Also learn from a larger reader with the same tokenizer: folder or hub name.")
+        str,
+        typer.Option(
+            help="Also learn from a larger reader with the same tokenizer: folder or hub name."
+        ),
     ] = "",
 ) -> None:
     """Train a reader, which sees question and passage together, for --reader and --distill."""
@@ -206,8 +284,13 @@ def reader(
 @takes(Training, without=("dev",))
 def sparta(
     training: Training,
-    init: Annotated[str, typer.Option(help="Network to start from: a BERT-like encoder, a kbq or a SPARTA model.")],
-    marked: Annotated[bool, typer.Option("--marked", help="Encode each sentence on its own, as in the paper.")] = False,
+    init: Annotated[
+        str,
+        typer.Option(help="Network to start from: a BERT-like encoder, a kbq or a SPARTA model."),
+    ],
+    marked: Annotated[
+        bool, typer.Option("--marked", help="Encode each sentence on its own, as in the paper.")
+    ] = False,
     settings: SpartaSettings = SPARTA,
 ) -> None:
     """Train a SPARTA model, which gives weights to words, for `kbq index sparta`."""
@@ -224,14 +307,21 @@ def _train(
     settings: Any,
     **more: Any,
 ) -> None:
-    out, device = training.out, training.device
+    out = training.out
+    device = training.device
     with Bar(f"training {out}") as bar:
         if "distill" in more:
             more["on_reading"] = bar.reading
         outcome = train(
-            training.examples, out, init, settings=settings, device=device, command=typed_command(), on_step=bar.step,
+            training.examples,
+            out,
+            init,
+            settings=settings,
+            device=device,
+            command=typed_command(),
+            on_step=bar.step,
             **more,
-        )  # fmt: skip
+        )
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, training.as_json, *lines(out, outcome))
 
 
@@ -239,57 +329,106 @@ def _train(
 def augment(
     context: typer.Context,
     corpus: Annotated[
-        str, typer.Argument(help="A file or folder or, with --triples, a knowledge base to search for each triple.")
+        str,
+        typer.Argument(
+            help="A file or folder or, with --triples, a knowledge base to search for each triple."
+        ),
     ],
-    out: Annotated[Path, typer.Option(callback=output_path, help="File of the new examples, for `kbq train`.")],
+    out: Annotated[
+        Path, typer.Option(callback=output_path, help="File of the new examples, for `kbq train`.")
+    ],
     generator: Annotated[
-        str, typer.Option(help="A sequence-to-sequence checkpoint (folder or hub name), to write questions.")
+        str,
+        typer.Option(
+            help="A sequence-to-sequence checkpoint (folder or hub name), to write questions."
+        ),
     ] = "",
-    reader: Annotated[str, typer.Option(help=f"Drop questions that this answers differently: {A_READER}.")] = "",
+    reader: Annotated[
+        str, typer.Option(help=f"Drop questions that this answers differently: {A_READER}.")
+    ] = "",
     triples: Annotated[
-        Path | None, typer.Option(help="Instead, make slot queries from triples, as for `kbq finetune`.")
+        Path | None,
+        typer.Option(help="Instead, make slot queries from triples, as for `kbq finetune`."),
     ] = None,
     questions: Annotated[
-        Path | None, typer.Option(help="Instead, add hard negatives from the knowledge base CORPUS to this file.")
+        Path | None,
+        typer.Option(
+            help="Instead, add hard negatives from the knowledge base CORPUS to this file."
+        ),
     ] = None,
     negatives: Annotated[
         Literal["bm25", "phrase"],
-        typer.Option(help="With --questions: paragraphs with their words but no answer, or with the answer's phrase."),
+        typer.Option(
+            help=(
+                "With --questions: paragraphs with their words but no answer, or with the answer's "
+                "phrase."
+            )
+        ),
     ] = "bm25",
     format: Annotated[CorpusFormat, typer.Option(help="Format of the corpus.")] = "auto",
     entities: Annotated[
         str,
-        typer.Option(help="Answers to ask for: `written` (names and numbers), or a spaCy pipeline's entities."),
+        typer.Option(
+            help=(
+                "Answers to ask for: `written` (names and numbers), or a spaCy pipeline's entities."
+            )
+        ),
     ] = "written",
     prompt: Annotated[
-        str | None, typer.Option(help="The generator's input, with {before}, {answer}, {after} and {title}.")
+        str | None,
+        typer.Option(help="The generator's input, with {before}, {answer}, {after} and {title}."),
     ] = None,
     beams: Annotated[int, typer.Option(min=1, help="Beams of the generator's search.")] = 1,
-    each: Annotated[int, typer.Option(min=1, help="At most this many questions on a paragraph.")] = 5,
-    depth: Annotated[int, typer.Option(min=1, help="Paragraphs that a knowledge base finds for a triple.")] = 5,
+    each: Annotated[
+        int, typer.Option(min=1, help="At most this many questions on a paragraph.")
+    ] = 5,
+    depth: Annotated[
+        int, typer.Option(min=1, help="Paragraphs that a knowledge base finds for a triple.")
+    ] = 5,
     backend: option_of(SearchOptions, "backend") = "auto",  # type: ignore[valid-type]
     seed: option_of(RunSettings, "seed") = 0,  # type: ignore[valid-type]
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Make training examples from a corpus: generated questions, slot queries, or known ones with hard negatives."""
+    """Make training examples from a corpus: generated questions, slot queries, or known ones with
+    hard negatives.
+    """
     from kbq.dump.manifest import is_knowledge_base
 
     if questions is None:
         refuse_given(context, "without --questions", ("negatives",))
     if questions is not None:
-        others = ("generator", "reader", "triples", "format", "entities", "prompt", "beams", "each", "depth", "backend")
+        others = (
+            "generator",
+            "reader",
+            "triples",
+            "format",
+            "entities",
+            "prompt",
+            "beams",
+            "each",
+            "depth",
+            "backend",
+        )
         refuse_given(context, "with --questions", (*others, "seed"))
     elif triples is None:
         if not (generator and reader):
             raise typer.BadParameter("give --generator and --reader, or --triples, or --questions")
         refuse_given(context, "with --generator", ("depth", "backend"))
     else:
-        refuse_given(context, "with --triples", ("generator", "reader", "entities", "prompt", "beams", "each", "seed"))
+        refuse_given(
+            context,
+            "with --triples",
+            ("generator", "reader", "entities", "prompt", "beams", "each", "seed"),
+        )
         if is_knowledge_base(Path(corpus)):
             refuse_given(context, f"with the knowledge base {corpus}", ("format",))
         else:
-            refuse_given(context, f"with {corpus}, which is not a knowledge base", ("depth", "backend", "device"))
+            refuse_given(
+                context,
+                f"with {corpus}, which is not a knowledge base",
+                ("depth", "backend", "device"),
+            )
     from kbq.augmentation import augment as augmentation
 
     asking: dict[str, Any] = {
@@ -303,9 +442,18 @@ def augment(
     }
     with Bar(f"reading {corpus}", is_counted=False) as bar:
         outcome = augmentation.augment(
-            corpus, out, format=format, triples=triples, questions=questions, negatives=negatives,
-            depth=depth, backend=backend, device=device, report=bar.questions, **asking,
-        )  # fmt: skip
+            corpus,
+            out,
+            format=format,
+            triples=triples,
+            questions=questions,
+            negatives=negatives,
+            depth=depth,
+            backend=backend,
+            device=device,
+            report=bar.questions,
+            **asking,
+        )
     questions_kept = f"{outcome.kept:,} of {outcome.asked:,} questions kept"
     paragraphs = f"{outcome.paragraphs_kept:,} of {outcome.paragraphs:,} paragraphs"
     facts = dataclasses.asdict(outcome) | {"out": str(out)}
@@ -346,7 +494,8 @@ def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:
     reach = outcome.reach
     passes = f", {outcome.passes} times an epoch" if outcome.passes > 1 else ""
     steps = f"{outcome.steps:,} steps on {reach.queries:,} queries{passes}"
-    first, last = outcome.found[0], outcome.found[-1]
+    first = outcome.found[0]
+    last = outcome.found[-1]
     lines = [
         f"{outcome.out}: {steps}, {reach.unreadable:,} unreadable left out",
         _reach(reach),
@@ -356,7 +505,9 @@ def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:
     scores = outcome.scores
     lines.append(_change(f"vectors alone, {outcome.measure}", scores[0], max(scores)))
     if outcome.hybrid_score is not None and outcome.hybrid_before is not None:
-        lines.append(_change(f"with words, {outcome.measure}", outcome.hybrid_before, outcome.hybrid_score))
+        lines.append(
+            _change(f"with words, {outcome.measure}", outcome.hybrid_before, outcome.hybrid_score)
+        )
     for name, (before, after) in outcome.tasks.items():
         lines.append(_change(f"vectors alone, {name}", before, after))
     if outcome.reranker:
@@ -367,9 +518,14 @@ def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:
     if outcome.lexical_factor != 1:
         lines.append(f"the weights of words are multiplied by {outcome.lexical_factor:g}")
     if outcome.calibrated_on:
-        lines.append(f"probabilities are learned from {outcome.calibrated_on:,} answers to dev queries")
+        lines.append(
+            f"probabilities are learned from {outcome.calibrated_on:,} answers to dev queries"
+        )
     else:
-        lines.append("probabilities stay the model's own: they are learned from 30 or more answers to dev queries")
+        lines.append(
+            "probabilities stay the model's own: they are learned from 30 or more answers to dev "
+            "queries"
+        )
     return lines
 
 
@@ -391,18 +547,24 @@ def calibration_lines(outcome: "CalibrationOutcome") -> list[str]:
     """Return the lines that `kbq calibrate` prints; the scores are those on held-out relations."""
     errors = {"Brier": outcome.brier, "ECE": outcome.ece, "by chance": outcome.ece_of_chance}
     scores = {"AUROC": outcome.auroc} | errors
-    figures = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
+    figures = "  ".join(
+        f"{name} {value:.3f}" for name, value in scores.items() if value is not None
+    )
     thresholds = [
         f"of answers above {threshold:.2f}, {percent(float(precision))} are right"
         if threshold is not None
-        else f"no threshold can promise that {percent(float(precision))} are right: give more triples"
+        else (
+            f"no threshold can promise that {percent(float(precision))} are right: give more "
+            "triples"
+        )
         for precision, threshold in outcome.thresholds.items()
     ]
     triples = f"{outcome.queries - outcome.hidden:,} triples"
     again = f"{outcome.hidden:,} of them asked again without their pages"
     answered = f"{percent(outcome.coverage_90 or 0)} are answered, 90 % rightly"
     return [
-        f"{outcome.out}: {triples}, {again}; {outcome.right:,} of {outcome.queries:,} answers are right",
+        f"{outcome.out}: {triples}, {again}; {outcome.right:,} of {outcome.queries:,} answers are "
+        "right",
         f"on held-out relations  {figures}",
         f"with the best threshold for these very queries, {answered}",
         *thresholds,
@@ -410,18 +572,31 @@ def calibration_lines(outcome: "CalibrationOutcome") -> list[str]:
 
 
 def _steps(out: Path, outcome: Any) -> str:
-    return f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries"
+    return (
+        f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with "
+        f"{outcome.queries:,} queries"
+    )
 
 
 def _left_out(outcome: Any) -> list[str]:
     """Count the queries and answers, if any, that nothing was learned from."""
-    too_long, surplus = getattr(outcome, "too_long", 0), getattr(outcome, "surplus", 0)
-    lines, repairs = [], outcome.repairs
+    too_long = getattr(outcome, "too_long", 0)
+    surplus = getattr(outcome, "surplus", 0)
+    lines = []
+    repairs = outcome.repairs
     if too_long or surplus:
-        lines.append(f"queries left out: {too_long:,} cannot be used, {surplus:,} beyond the limit of a passage")
+        lines.append(
+            f"queries left out: {too_long:,} cannot be used, {surplus:,} beyond the limit of a "
+            "passage"
+        )
     if repairs.moved or repairs.lost or repairs.doubtful:
-        left_out = f"{repairs.lost:,} not in their passage, {repairs.doubtful:,} at a doubtful place"
+        left_out = (
+            f"{repairs.lost:,} not in their passage, {repairs.doubtful:,} at a doubtful place"
+        )
         lines.append(f"answers left out: {left_out}; {repairs.moved:,} moved to the nearest place")
     if repairs.answering:
-        lines.append(f"negatives left out: {repairs.answering:,} hold an answer; mark those that may with same_phrase")
+        lines.append(
+            f"negatives left out: {repairs.answering:,} hold an answer; mark those that may with "
+            "same_phrase"
+        )
     return lines

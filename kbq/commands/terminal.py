@@ -1,6 +1,7 @@
 """Terminal: print so that no text can control the terminal.
 
-Results go to standard output (with --json nothing else does), notes, errors and progress to standard error.
+Results go to standard output (with --json nothing else does), notes, errors and progress to
+standard error.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     Line = str | Sequence[str]  # a line, or its parts, of which some are `Styled`
 
 AROUND = 160  # characters on either side of a phrase, and of a text that is shortened
-WHOLE = 2000  # characters shown of an answer that is a whole paragraph, and of each text that explains an error
+# Characters shown of an answer that is a whole paragraph, and of each text that explains an error.
+WHOLE = 2000
 NAMED = 3  # names shown of a longer list
 
 
@@ -38,15 +40,23 @@ class Styled(str):
 
 
 def show(*lines: Line, err: bool = False, nl: bool = True) -> None:
-    """Print lines for a person, each on one line; a terminal obeys nothing in them but their own styles."""
+    """Print lines for a person, each on one line; a terminal obeys nothing in them but their own
+    styles.
+    """
     for line in lines:
         typer.echo("".join(map(_shown, [line] if isinstance(line, str) else line)), err=err, nl=nl)
 
 
 def _shown(part: str) -> str:
-    """Escape a part of a line, and style it if the terminal can and nobody minds (https://no-color.org)."""
+    """Escape a part of a line, and style it if the terminal can and nobody minds
+    (https://no-color.org).
+    """
     has_styles = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return typer.style(visible(part), **part.style) if isinstance(part, Styled) and has_styles else visible(part)
+    return (
+        typer.style(visible(part), **part.style)
+        if isinstance(part, Styled) and has_styles
+        else visible(part)
+    )
 
 
 def tell(document: Mapping[str, object], as_json: bool, *lines: Line) -> None:
@@ -62,8 +72,12 @@ def print_json(document: Mapping[str, object]) -> None:
     typer.echo(visible_json(document))
 
 
-def print_answers_json(document: Mapping[str, object], answers: Iterable[Mapping[str, object]]) -> None:
-    """Print a JSON document on one line, with its list of answers one by one: many of them take no more memory."""
+def print_answers_json(
+    document: Mapping[str, object], answers: Iterable[Mapping[str, object]]
+) -> None:
+    """Print a JSON document on one line, with its list of answers one by one: many of them take no
+    more memory.
+    """
     typer.echo(visible_json(document).removesuffix("}") + ', "answers": [', nl=False)
     for number, answer in enumerate(answers):
         typer.echo(", " * (number > 0) + visible_json(answer), nl=False)
@@ -87,8 +101,12 @@ def note(text: str) -> None:
 
 
 def print_error(error: KbqError) -> None:
-    """Print an error below its problems, on standard error; do not repeat a single problem that its message quotes."""
-    problems = [] if len(error.problems) == 1 and error.problems[0] in str(error) else error.problems
+    """Print an error below its problems, on standard error; do not repeat a single problem that its
+    message quotes.
+    """
+    problems = (
+        [] if len(error.problems) == 1 and error.problems[0] in str(error) else error.problems
+    )
     for problem in problems[:MOST_PROBLEMS]:
         note(problem)
     if len(error.problems) > MOST_PROBLEMS:

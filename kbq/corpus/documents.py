@@ -1,4 +1,6 @@
-"""Documents: read a folder, an archive or a single file as pages, one for a document, a page of a PDF or a row."""
+"""Documents: read a folder, an archive or a single file as pages, one for a document, a page of a
+PDF or a row.
+"""
 
 import errno
 import heapq
@@ -42,10 +44,13 @@ from kbq.storage.rows import SUFFIXES
 from kbq.text.normal_forms import clean_text, normal_form, normalised, without_surrogates
 
 SHOWN = 8  # kinds of files, or documents, that a note names
-TOGETHER, SMALL = 32, 2**18  # documents, and bytes, that are read in one call
+# documents, and bytes, that are read in one call.
+TOGETHER = 32
+SMALL = 2**18
 LOCK = "~$"  # prefix of Office's lock files
 KINDS = (
-    ".txt, .md, .html, .docx, .odt, .rtf, .epub, .pptx, .pdf, .mediawiki, .tex, .eml, .mbox, .csv, .xlsx or .parquet"
+    ".txt, .md, .html, .docx, .odt, .rtf, .epub, .pptx, .pdf, .mediawiki, .tex, .eml, .mbox, "
+    ".csv, .xlsx or .parquet"
 )
 # Kinds of files that look like documents, and what to do with them.
 OTHERS = {
@@ -78,9 +83,11 @@ class Document:
 
     def page(self, number: int, texts: Sequence[str]) -> Page:
         """Return one of its pages. Raises CorpusError if its metadata are not text."""
-        page_id, metadata = self.id, self.reading.metadata
+        page_id = self.id
+        metadata = self.reading.metadata
         if number:
-            page_id, metadata = f"{self.id}#page={number}", {"page": number} | metadata
+            page_id = f"{self.id}#page={number}"
+            metadata = {"page": number} | metadata
         return Page(page_id, self.title, map(clean_text, texts), metadata=clean_metadata(metadata))
 
 
@@ -119,7 +126,11 @@ def name_of(page_id: str) -> str:
 def is_document(path: PurePath) -> bool:
     """Return whether a name is that of a document, of a kind whose library is installed."""
     suffix = without_compression(path).suffix.lower()
-    return suffix in (*PLAIN, *LIBRARIES) and not lacks_library(suffix) and not path.name.startswith(LOCK)
+    return (
+        suffix in (*PLAIN, *LIBRARIES)
+        and not lacks_library(suffix)
+        and not path.name.startswith(LOCK)
+    )
 
 
 def is_source(path: PurePath) -> bool:
@@ -134,7 +145,8 @@ def without_compression(path: PurePath) -> PurePath:
 def document_pages(
     source: str, on_bad_line: BadLine, note: Note, options: DocumentOptions, columns: CorpusColumns
 ) -> Iterator[tuple[str, Callable[[], Page]]]:
-    """Yield the place of each page, for messages, and a function that gives it or raises CorpusError.
+    """Yield the place of each page, for messages, and a function that gives it or raises
+    CorpusError.
 
     Documents come in the order of their paths, and tables, whose rows are pages, behind them.
     """
@@ -154,8 +166,11 @@ def read_documents(
     columns: CorpusColumns = NAMED,
     most: int | None = None,
 ) -> Iterator[tuple[str, Document]]:
-    """Yield documents and rows of tables with their places for messages, at most `most` of each kind if given."""
-    said, kinds = _Said(), Counter[str]()
+    """Yield documents and rows of tables with their places for messages, at most `most` of each
+    kind if given.
+    """
+    said = _Said()
+    kinds = Counter[str]()
     if not options.strict and (is_folder(source) or is_archive(source)):
         on_bad_line = said.bad.append
     files = list(_found(source, on_bad_line, note))
@@ -205,7 +220,9 @@ def _rows(
 def _readings(
     files: Iterable[_File], on_bad_line: BadLine, options: DocumentOptions, together: int
 ) -> Iterator[tuple[_File, Reading]]:
-    """Read files in a process with limits, small ones together, and report those that cannot be read."""
+    """Read files in a process with limits, small ones together, and report those that cannot be
+    read.
+    """
     with LimitedProcess() as child:
 
         def read(group: Group) -> list[Reading | str]:
@@ -215,7 +232,11 @@ def _readings(
             except LimitExceeded as problem:
                 if group[1:]:
                     return [read([pair])[0] for pair in group]
-                advice = ": divide it, or give more --seconds-per-document" if problem.limit == "seconds" else ""
+                advice = (
+                    ": divide it, or give more --seconds-per-document"
+                    if problem.limit == "seconds"
+                    else ""
+                )
                 return [f"{problem}{advice}"]
 
         for group in _groups(files, on_bad_line, together):
@@ -232,7 +253,9 @@ def _groups(files: Iterable[_File], on_bad_line: BadLine, together: int) -> Iter
         try:
             group.append((file, file.read()))
         except CorpusError as problem:
-            on_bad_line(CorpusError(f"{file.place}: {str(problem).removeprefix(f'{file.place}: ')}"))
+            on_bad_line(
+                CorpusError(f"{file.place}: {str(problem).removeprefix(f'{file.place}: ')}")
+            )
         if len(group) == together or sum(len(content) for _, content in group) > SMALL:
             yield group
             group = []
@@ -268,22 +291,34 @@ class _Said:
         for problem in self.bad[:SHOWN]:
             note(f"left out: {problem}")
         if len(self.bad) > SHOWN:
-            note(f"left out: {len(self.bad) - SHOWN:,} more documents that cannot be read; --strict refuses the first")
+            note(
+                f"left out: {len(self.bad) - SHOWN:,} more documents that cannot be read; "
+                "--strict refuses the first"
+            )
         if self.left_out:
-            parts = ", ".join(f"{reason} ({count:,})" for reason, count in self.left_out.most_common())
+            parts = ", ".join(
+                f"{reason} ({count:,})" for reason, count in self.left_out.most_common()
+            )
             note(f"not read within documents: {parts}")
         if self.guessed:
             note(f"encodings guessed, as --encoding is not given: {_some(self.guessed)}")
         if self.repeated:
-            note(f"titles that other documents have, too, so their paths were added: {_some(self.repeated)}")
+            note(
+                "titles that other documents have, too, so their paths were added: "
+                f"{_some(self.repeated)}"
+            )
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
+    return ", ".join(names[:SHOWN]) + (
+        f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    )
 
 
 def _found(source: str, on_bad_line: BadLine, note: Note) -> Iterator[_File]:
-    """Yield the documents, and count other files in a note. Raises CorpusError if there is no document."""
+    """Yield the documents, and count other files in a note. Raises CorpusError if there is no
+    document.
+    """
     root = Path(source)
     if is_archive(source):
         yield from _members(root, note)
@@ -294,8 +329,16 @@ def _found(source: str, on_bad_line: BadLine, note: Note) -> Iterator[_File]:
     if not paths:
         raise CorpusError(f"{source_name(source)} contains no {KINDS} file: choose another folder")
     for path in paths:
-        page_id = normal_form("NFC", path.name if path == root else path.relative_to(root).as_posix())
-        yield _File(source_name(str(path)), page_id, partial(_content, path), partial(first_bytes, path), str(path))
+        page_id = normal_form(
+            "NFC", path.name if path == root else path.relative_to(root).as_posix()
+        )
+        yield _File(
+            source_name(str(path)),
+            page_id,
+            partial(_content, path),
+            partial(first_bytes, path),
+            str(path),
+        )
 
 
 def first_bytes(path: Path) -> bytes:
@@ -323,7 +366,9 @@ def is_folder(source: str) -> bool:
 
 
 def is_archive(source: str) -> bool:
-    """Return whether a source is a zip of documents, and not one file of another kind that is only compressed."""
+    """Return whether a source is a zip of documents, and not one file of another kind that is only
+    compressed.
+    """
     try:
         if source == "-" or PurePath(source).suffix.lower() != ".zip":
             return False
@@ -349,13 +394,23 @@ def refuse_other_kinds(source: str) -> None:
 def _members(path: Path, note: Note) -> Iterator[_File]:
     name = source_name(str(path))
     archive = zipfile.ZipFile(path)
-    members = sorted((entry for entry in archive.infolist() if is_member(entry)), key=lambda one: one.filename)
+    members = sorted(
+        (entry for entry in archive.infolist() if is_member(entry)), key=lambda one: one.filename
+    )
     wanted = [member for member in members if is_source(PurePath(member.filename))]
-    _say(Counter(_kind(PurePath(member.filename)) for member in members if member not in wanted), note)
+    _say(
+        Counter(_kind(PurePath(member.filename)) for member in members if member not in wanted),
+        note,
+    )
     if not wanted:
         raise CorpusError(f"{name} contains no {KINDS} file: choose another archive")
     for one in wanted:
-        yield _File(f"{name}/{one.filename}", normal_form("NFC", one.filename), partial(_unpacked, path, one), bytes)
+        yield _File(
+            f"{name}/{one.filename}",
+            normal_form("NFC", one.filename),
+            partial(_unpacked, path, one),
+            bytes,
+        )
     archive.close()
 
 
@@ -364,8 +419,18 @@ def _unpacked(path: Path, member: zipfile.ZipInfo) -> bytes:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.read(member)
-    except (OSError, EOFError, RuntimeError, ValueError, zlib.error, LZMAError, zipfile.BadZipFile) as reason:
-        raise CorpusError(f"cannot be read ({first_line(reason)}): pack the archive again") from None
+    except (
+        OSError,
+        EOFError,
+        RuntimeError,
+        ValueError,
+        zlib.error,
+        LZMAError,
+        zipfile.BadZipFile,
+    ) as reason:
+        raise CorpusError(
+            f"cannot be read ({first_line(reason)}): pack the archive again"
+        ) from None
 
 
 def _kind(path: PurePath) -> str:
@@ -379,21 +444,28 @@ def _say(left_out: Counter[str], note: Note) -> None:
         files = "1 file" if left_out.total() == 1 else f"{left_out.total():,} files"
         lacking = [suffix for suffix in left_out if lacks_library(suffix)]
         needed = f" ({', '.join(lacking)}: {INSTALL})" if lacking else ""
-        note(f"{files} left out: {', '.join(kinds)}{', …' if len(left_out) > SHOWN else ''}{needed}")
-        if lines := sorted(set(left_out) & {suffix for suffix, kind in SUFFIXES.items() if kind == "jsonl"}):
+        note(
+            f"{files} left out: {', '.join(kinds)}{', …' if len(left_out) > SHOWN else ''}{needed}"
+        )
+        if lines := sorted(
+            set(left_out) & {suffix for suffix, kind in SUFFIXES.items() if kind == "jsonl"}
+        ):
             note(f"JSON lines are no documents ({', '.join(lines)}): build each file by itself")
         if ".msg" in left_out:
             note("mails of Outlook are not read (.msg): save them as .eml")
 
 
 def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator[Path]:
-    """Yield the documents in a folder, in no order; what may not be read is a bad line, and other files are counted.
+    """Yield the documents in a folder, in no order; what may not be read is a bad line, and other
+    files are counted.
 
-    Symbolic links are followed, but each folder is read once: under its own path, if that is below the root, else under
-    the first link to it. Hidden files and folders are left out: folders copied from other systems are full of them.
+    Symbolic links are followed, but each folder is read once: under its own path, if that is below
+    the root, else under the first link to it. Hidden files and folders are left out: folders copied
+    from other systems are full of them.
     """
     seen: set[tuple[int, int]] = set()
-    folders, links = [root], list[Path]()
+    folders = [root]
+    links = list[Path]()
     while folders or links:
         folder = folders.pop() if folders else heapq.heappop(links)
         try:
@@ -415,10 +487,15 @@ def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator
                     yield path
                 elif entry.is_file():
                     left_out[_kind(path)] += 1
-            except OSError as reason:  # a link that leads to where one may not look, or round in a circle
+            except (
+                OSError
+            ) as reason:  # a link that leads to where one may not look, or round in a circle
                 if is_source(path) or reason.errno != errno.ELOOP:
                     on_bad_line(_unreadable(path, reason))
 
 
 def _unreadable(path: Path, reason: OSError) -> CorpusError:
-    return CorpusError(f"{source_name(str(path))}: cannot be read ({reason.strerror}): check its path and permissions")
+    return CorpusError(
+        f"{source_name(str(path))}: cannot be read ({reason.strerror}): check its path and "
+        "permissions"
+    )

@@ -11,14 +11,63 @@ from kbq.corpus.pages import BOLD, Block, Contents
 MOST_SPAN = 1000  # rows, or columns, that a cell spans
 ROW = 600  # characters of a row of a table; one that has more holds the page together
 SHORT = 100  # characters of a line in bold letters that may be a heading
-LABEL = 40  # characters of the name of a column, or of the first of two cells that may say what is in the second
+# Characters of the name of a column, or of the first of two cells that may say what is in the
+# second.
+LABEL = 40
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
-BLOCKS = frozenset({
-    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog", "dir", "div",
-    "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header",
-    "hgroup", "hr", "html", "legend", "li", "main", "menu", "nav", "ol", "option", "p", "pre", "search", "section",
-    "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul",
-})  # fmt: skip
+BLOCKS = frozenset(
+    {
+        "address",
+        "article",
+        "aside",
+        "blockquote",
+        "body",
+        "caption",
+        "center",
+        "dd",
+        "details",
+        "dialog",
+        "dir",
+        "div",
+        "dl",
+        "dt",
+        "fieldset",
+        "figcaption",
+        "figure",
+        "footer",
+        "form",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "header",
+        "hgroup",
+        "hr",
+        "html",
+        "legend",
+        "li",
+        "main",
+        "menu",
+        "nav",
+        "ol",
+        "option",
+        "p",
+        "pre",
+        "search",
+        "section",
+        "summary",
+        "table",
+        "tbody",
+        "td",
+        "tfoot",
+        "th",
+        "thead",
+        "tr",
+        "ul",
+    }
+)
 _RAISED = re.compile(r"[+\-−–]?\d[\d.,]*")
 
 
@@ -42,7 +91,8 @@ class Piece:
 
 
 def whole_contents(text: str) -> Contents:
-    """Read HTML that another reader has written: nothing but hidden elements and marks of notes is left out.
+    """Read HTML that another reader has written: nothing but hidden elements and marks of notes is
+    left out.
 
     Raises RecursionError if its elements are nested too deep.
     """
@@ -53,7 +103,9 @@ def whole_contents(text: str) -> Contents:
 
 
 def pieces_of(root: Any) -> list[Piece]:
-    """Return the text of a page, or a part of one, from which `drop_unseen` has removed what is not shown."""
+    """Return the text of a page, or a part of one, from which `drop_unseen` has removed what is not
+    shown.
+    """
     text = _Text(root)
     text.walk(root)
     text.end(root)
@@ -126,7 +178,9 @@ class _Text:
         self._parts.append(joint(before, text, element.tail or "", element.tag == "sup"))
         self.walk(element, is_linked)
 
-    def end(self, source: Any, level: int = 0, is_item: bool = False, is_term: bool = False) -> None:
+    def end(
+        self, source: Any, level: int = 0, is_item: bool = False, is_term: bool = False
+    ) -> None:
         """Make a piece of the text so far; two line breaks end one, too."""
         if not self._parts:
             return
@@ -140,10 +194,20 @@ class _Text:
             words = text if texts[1:] else " ".join("".join(self._words).split())
             linked = min(self._linked, len(text))
             self.pieces.append(
-                Piece(f"{self._number}{whole}", level, source, linked, self._links, is_item, False, words)
+                Piece(
+                    f"{self._number}{whole}",
+                    level,
+                    source,
+                    linked,
+                    self._links,
+                    is_item,
+                    False,
+                    words,
+                )
             )
             self._number = ""
-        self._parts, self._words = [], []
+        self._parts = []
+        self._words = []
         self._linked = self._links = 0
 
     def _table(self, table: Any) -> None:
@@ -163,7 +227,8 @@ class _Text:
 
     def _alone(self, element: Any) -> None:
         """Say what a cell of a layout holds."""
-        outer, self._source = self._source, element
+        outer = self._source
+        self._source = element
         self.end(outer)
         self.walk(element)
         self.end(element)
@@ -187,7 +252,11 @@ class _Text:
             linked = sum(cell.linked for cell in cells)
             links = sum(cell.links for cell in cells)
             words = " ".join(filter(None, texts.values()))
-            said = words if level else row_text(texts, names, is_labelled=not all(cell.is_marked for cell in cells))
+            said = (
+                words
+                if level
+                else row_text(texts, names, is_labelled=not all(cell.is_marked for cell in cells))
+            )
             source = cells[0].source.getparent()
             self.pieces.append(Piece(said, level, source, linked, links, is_row=True, words=words))
 
@@ -247,7 +316,10 @@ def _outside_rows(table: Any) -> Iterator[Any]:
     for child in table:
         if child.tag in ("tr", "td", "th"):
             pass
-        elif child.tag in ("thead", "tbody", "tfoot", "form", "center", "font") or child.find(".//tr") is not None:
+        elif (
+            child.tag in ("thead", "tbody", "tfoot", "form", "center", "font")
+            or child.find(".//tr") is not None
+        ):
             yield from _outside_rows(child)
         else:
             yield child
@@ -265,7 +337,8 @@ def _spanned(rows: list[list[_Cell]]) -> list[dict[int, _Cell]]:
         for cell in cells:
             while column in row:
                 column += 1
-            width, height = _span(cell, "colspan"), _span(cell, "rowspan")
+            width = _span(cell, "colspan")
+            height = _span(cell, "rowspan")
             row[column] = cell
             if height > 1:
                 left[column] = (height - 1, cell)
@@ -296,7 +369,8 @@ def _column_names(grid: list[dict[int, _Cell]]) -> tuple[dict[int, str], int]:
 
 
 def row_text(texts: dict[int, str], names: dict[int, str], is_labelled: bool = True) -> str:
-    """Write the cells of a row, each with the name of its column, if it has one; empty ones keep their places.
+    """Write the cells of a row, each with the name of its column, if it has one; empty ones keep
+    their places.
 
     >>> row_text({0: "1901", 1: "", 2: "Ann Orr"}, {0: "Year", 1: "President", 2: "Secretary"})
     'Year: 1901 · President: – · Secretary: Ann Orr'
@@ -339,7 +413,9 @@ def joint(before: str, text: str, after: str, is_raised: bool) -> str:
 
 
 def _number_of(item: Any) -> str:
-    """Return the number of an item of a list that may be its sentence's first word, as "7. November 1867" is."""
+    """Return the number of an item of a list that may be its sentence's first word, as "7. November
+    1867" is.
+    """
     parent = item.getparent()
     if item.tag != "li" or parent is None or parent.tag != "ol" or parent.get("type", "1") != "1":
         return ""
@@ -362,10 +438,18 @@ def _level(element: Any) -> int:
         return int(level) if level in tuple("123456") else 2
     if element.tag in ("caption", "legend"):
         return BOLD
-    if element.tag not in ("p", "div") or len(element) != 1 or element[0].tag not in ("b", "strong"):
+    if (
+        element.tag not in ("p", "div")
+        or len(element) != 1
+        or element[0].tag not in ("b", "strong")
+    ):
         return 0
     bold = all_text(element[0]).strip()
-    return BOLD if bold == all_text(element).strip() and 0 < len(bold) <= SHORT and bold[-1] not in ".!?;," else 0
+    return (
+        BOLD
+        if bold == all_text(element).strip() and 0 < len(bold) <= SHORT and bold[-1] not in ".!?;,"
+        else 0
+    )
 
 
 def _span(cell: _Cell, name: str) -> int:

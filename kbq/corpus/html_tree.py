@@ -1,6 +1,7 @@
 """HTML trees: parse a page as browsers do, without the elements that they do not show.
 
-Source: the rendering section of the HTML standard (html.spec.whatwg.org), and CSS cascading (w3.org/TR/css-cascade).
+Source: the rendering section of the HTML standard (html.spec.whatwg.org), and CSS cascading
+(w3.org/TR/css-cascade).
 """
 
 import re
@@ -13,30 +14,69 @@ from kbq.errors import CorpusError, first_line
 
 WIDTH = 1280  # pixels of the window for which rules of styles are chosen
 NO_TEXT = (
-    "annotation", "annotation-xml", "area", "audio", "canvas", "datalist", "embed", "head", "iframe", "img", "input",
-    "link", "map", "meta", "noscript", "object", "picture", "rp", "script", "select", "style", "svg", "template",
-    "textarea", "title", "video",
-)  # fmt: skip
+    "annotation",
+    "annotation-xml",
+    "area",
+    "audio",
+    "canvas",
+    "datalist",
+    "embed",
+    "head",
+    "iframe",
+    "img",
+    "input",
+    "link",
+    "map",
+    "meta",
+    "noscript",
+    "object",
+    "picture",
+    "rp",
+    "script",
+    "select",
+    "style",
+    "svg",
+    "template",
+    "textarea",
+    "title",
+    "video",
+)
 # What usual style sheets, which are files of their own, call what they hide.
-HIDDEN = frozenset({
-    "d-none", "hidden", "is-hidden", "screen-reader-text", "sr-only", "visually-hidden", "visuallyhidden",
-})  # fmt: skip
-HIDING, KEPT = ("none", "hidden", "collapse"), ("inherit", "unset", "revert")  # values of display and visibility
+HIDDEN = frozenset(
+    {
+        "d-none",
+        "hidden",
+        "is-hidden",
+        "screen-reader-text",
+        "sr-only",
+        "visually-hidden",
+        "visuallyhidden",
+    }
+)
+# Values of display and visibility.
+HIDING = ("none", "hidden", "collapse")
+KEPT = ("inherit", "unset", "revert")
 MARKS = frozenset({"doc-noteref", "doc-backlink"})
 _SHOWS = re.compile(
     r"(?:.*[-:])?(?:block|contents|flex|grid|inline|inline-\w+|list-item|not-sr-only|show|table(?:-\w+)?)"
 )
-_DECLARED = re.compile(r"(?:^|;)\s*(display|visibility)\s*:\s*([\w-]+)\s*(!\s*important)?", re.IGNORECASE)
+_DECLARED = re.compile(
+    r"(?:^|;)\s*(display|visibility)\s*:\s*([\w-]+)\s*(!\s*important)?", re.IGNORECASE
+)
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 _AT_RULE = re.compile(r"@([\w-]+)([^{};]*)(?:;|\{((?:[^{}]*\{[^{}]*\})*[^{}]*)\})")
 _WIDTHS = re.compile(r"(min|max)-width\s*:\s*([\d.]+)\s*(px|em|rem)")
-_MARK = re.compile(r"\[?\s*(?:\d{1,3}|[a-z]{1,2}|[ivx]{1,5}|(?:note|nb|n)\.? ?\d+|citation needed|[*†‡§↑^])\s*\]?")
+_MARK = re.compile(
+    r"\[?\s*(?:\d{1,3}|[a-z]{1,2}|[ivx]{1,5}|(?:note|nb|n)\.? ?\d+|citation needed|[*†‡§↑^])\s*\]?"
+)
 _ICON = re.compile(r"[a-z_]*|\W*")
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot);)(\w+);")
 
 
 def html_tree(text: str) -> Any:
-    """Parse a page. Raises CorpusError if it cannot be read, RecursionError if its elements are nested too deep."""
+    """Parse a page. Raises CorpusError if it cannot be read, RecursionError if its elements are
+    nested too deep.
+    """
     from lxml import etree, html
 
     if text.lstrip().startswith("<?xml"):  # XHTML, whose empty elements HTML does not close
@@ -57,13 +97,19 @@ def _xhtml_tree(text: str) -> Any:
     """Parse a page of XHTML, or return None if it is not one."""
     from lxml import etree, html
 
-    parser = html.XHTMLParser(resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True)
-    known = _ENTITY.sub(lambda name: chr(code) if (code := name2codepoint.get(name[1])) else name[0], text)
+    parser = html.XHTMLParser(
+        resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True
+    )
+    known = _ENTITY.sub(
+        lambda name: chr(code) if (code := name2codepoint.get(name[1])) else name[0], text
+    )
     try:
         root = etree.fromstring(known.encode(), parser)
     except etree.XMLSyntaxError as error:
         if "<!ENTITY" in text:  # HTML would show what it declares
-            raise CorpusError(f"it cannot be read ({first_line(error)}): save it anew, from a browser") from None
+            raise CorpusError(
+                f"it cannot be read ({first_line(error)}): save it anew, from a browser"
+            ) from None
         return None
     etree.strip_tags(root, etree.Entity)  # those of the page's own making may be of any length
     for element in root.iter("{*}*"):
@@ -77,7 +123,8 @@ def all_text(element: Any) -> str:
 
 def drop(element: Any) -> None:
     """Remove an element, but not the text after it."""
-    parent, before = element.getparent(), element.getprevious()
+    parent = element.getparent()
+    before = element.getprevious()
     if element.tail:
         if before is not None:
             before.tail = (before.tail or "") + element.tail
@@ -87,7 +134,9 @@ def drop(element: Any) -> None:
 
 
 def drop_unseen(root: Any) -> Counter[str]:
-    """Remove what a browser does not show, and the marks of notes; return how many elements with text, by reason."""
+    """Remove what a browser does not show, and the marks of notes; return how many elements with
+    text, by reason.
+    """
     from lxml import etree
 
     styles = " ".join(map(all_text, root.iter("style")))
@@ -97,7 +146,9 @@ def drop_unseen(root: Any) -> Counter[str]:
     hidden = _hidden_by_rules(root, [rule for rule in rules if rule.what == "display"], named)
     invisible = _invisible(root, [rule for rule in rules if rule.what == "visibility"], named)
     left_out = Counter[str]()
-    unseen = [(element, reason) for element in root.iter("*") if (reason := _reason(element, hidden))]
+    unseen = [
+        (element, reason) for element in root.iter("*") if (reason := _reason(element, hidden))
+    ]
     for element, reason in unseen:
         if element.getparent() is None:
             continue
@@ -115,7 +166,9 @@ def drop_unseen(root: Any) -> Counter[str]:
 
 
 def _silence(element: Any, invisible: dict[Any, bool]) -> None:
-    """Remove the text of an element, but not of those in it for which it is said whether they are visible."""
+    """Remove the text of an element, but not of those in it for which it is said whether they are
+    visible.
+    """
     element.text = None
     for child in element:
         child.tail = None
@@ -125,7 +178,8 @@ def _silence(element: Any, invisible: dict[Any, bool]) -> None:
 
 def _reason(element: Any, hidden: dict[Any, bool]) -> str:
     """Return why an element is left out, or "" if it is not."""
-    tag, given = element.tag, element.attrib
+    tag = element.tag
+    given = element.attrib
     if tag in ("a", "sup", "span") and (_is_mark(element) or given.get("role") in MARKS):
         return "marks of notes"
     if not given:
@@ -144,7 +198,9 @@ def _reason(element: Any, hidden: dict[Any, bool]) -> str:
 
 
 def _is_hiding(style: str, before: bool | None, wanted: str = "display") -> bool | None:
-    """Return whether a style hides an element by a property, or what was `before` if it does not say."""
+    """Return whether a style hides an element by a property, or what was `before` if it does not
+    say.
+    """
     is_hiding = before
     for what, value, _ in _DECLARED.findall(style):
         if what.lower() == wanted and value.lower() not in KEPT:
@@ -153,10 +209,14 @@ def _is_hiding(style: str, before: bool | None, wanted: str = "display") -> bool
 
 
 def _is_seen_elsewhere(element: Any) -> bool:
-    """Return whether an element that only eyes shall meet is the name of an icon, or repeats a formula."""
+    """Return whether an element that only eyes shall meet is the name of an icon, or repeats a
+    formula.
+    """
     before = element.getprevious()
     text = all_text(element).strip()
-    is_repeated = before is not None and re.findall(r"\w", all_text(before)) == re.findall(r"\w", text)
+    is_repeated = before is not None and re.findall(r"\w", all_text(before)) == re.findall(
+        r"\w", text
+    )
     return is_repeated or _ICON.fullmatch(text) is not None
 
 
@@ -182,7 +242,11 @@ def _hidden_by_rules(root: Any, rules: list[_Rule], named: Named) -> dict[Any, b
             hiding[element] = max(hiding.get(element, rank), rank)
     hidden = dict.fromkeys(hiding, True)
     known = {name for element in hiding for name in _names_of(element)}
-    for rule in (rule for rule in rules if not rule.is_hiding and not known.isdisjoint(_last_names(rule.selector))):
+    for rule in (
+        rule
+        for rule in rules
+        if not rule.is_hiding and not known.isdisjoint(_last_names(rule.selector))
+    ):
         for element, rank in _selected(root, rule, named):
             if element in hiding and rank > hiding[element]:
                 hidden[element] = False
@@ -190,7 +254,8 @@ def _hidden_by_rules(root: Any, rules: list[_Rule], named: Named) -> dict[Any, b
 
 
 def _invisible(root: Any, rules: list[_Rule], named: Named) -> dict[Any, bool]:
-    """Return whether elements are invisible for which rules or styles say it; what is in them is so, too, if not said.
+    """Return whether elements are invisible for which rules or styles say it; what is in them is
+    so, too, if not said.
 
     The elements come in the order of the page.
     """
@@ -208,7 +273,9 @@ def _invisible(root: Any, rules: list[_Rule], named: Named) -> dict[Any, bool]:
 
 
 def _names_of(element: Any) -> list[str]:
-    """Return the names by which rules find an element: its tag, its classes (`.name`) and its id (`#name`)."""
+    """Return the names by which rules find an element: its tag, its classes (`.name`) and its id
+    (`#name`).
+    """
     classes = [f".{name}" for name in element.get("class", "").split()]
     return [element.tag, *classes, f"#{element.get('id', '')}"]
 
@@ -227,14 +294,20 @@ def _last_names(selector: str) -> list[str]:
 
 
 def _selected(root: Any, rule: _Rule, named: Named) -> Iterator[tuple[Any, Rank]]:
-    """Yield what a rule is about, with its rank; nothing for selectors of states, and those that are not CSS 3."""
+    """Yield what a rule is about, with its rank; nothing for selectors of states, and those that
+    are not CSS 3.
+    """
     from cssselect import GenericTranslator, SelectorError, parse
 
     names = _last_names(rule.selector)
     if ":" in rule.selector or not all(name in named for name in names):
         return
     if re.fullmatch(r"\w*(?:[.#][\w-]+)*", rule.selector):
-        count = (rule.selector.count("#"), rule.selector.count("."), int(rule.selector[0] not in ".#"))
+        count = (
+            rule.selector.count("#"),
+            rule.selector.count("."),
+            int(rule.selector[0] not in ".#"),
+        )
         for element in set.intersection(*(named[name] for name in names)):
             yield element, (rule.is_important, count, rule.place)
         return
@@ -250,7 +323,9 @@ def _selected(root: Any, rule: _Rule, named: Named) -> Iterator[tuple[Any, Rank]
 def _rules(styles: str) -> Iterator[_Rule]:
     """Yield the rules about what is shown, of a window of usual size."""
     styles = re.sub(r"/\*.*?\*/", " ", styles, flags=re.DOTALL)
-    styles = _AT_RULE.sub(lambda found: found[3] or "" if _is_for_screens(found[1], found[2]) else " ", styles)
+    styles = _AT_RULE.sub(
+        lambda found: found[3] or "" if _is_for_screens(found[1], found[2]) else " ", styles
+    )
     for place, (selectors, declared) in enumerate(_RULE.findall(styles)):
         for what, value, important in _DECLARED.findall(declared):
             if value.lower() in KEPT:
@@ -262,7 +337,9 @@ def _rules(styles: str) -> Iterator[_Rule]:
 
 
 def _is_for_screens(name: str, query: str) -> bool:
-    if name.lower() not in ("media", "layer", "supports") or re.search(r"print|not\b|speech|prefers|dark", query):
+    if name.lower() not in ("media", "layer", "supports") or re.search(
+        r"print|not\b|speech|prefers|dark", query
+    ):
         return False
     for limit, width, unit in _WIDTHS.findall(query):
         pixels = float(width) * (1 if unit == "px" else 16)

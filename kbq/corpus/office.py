@@ -16,18 +16,41 @@ from kbq.errors import CorpusError
 from kbq.storage.reading import refuse_large
 
 _ODT = {
-    "text": "main", "p": "p", "list": "ul", "list-item": "li", "table": "table", "table-row": "tr", "table-cell": "td",
-    "line-break": "br", "note-citation": "rp", "title": "rp", "desc": "rp",
-}  # fmt: skip
+    "text": "main",
+    "p": "p",
+    "list": "ul",
+    "list-item": "li",
+    "table": "table",
+    "table-row": "tr",
+    "table-cell": "td",
+    "line-break": "br",
+    "note-citation": "rp",
+    "title": "rp",
+    "desc": "rp",
+}
 CODE_PAGES = {
-    "128": "cp932", "129": "cp949", "134": "gb18030", "136": "big5", "161": "cp1253", "162": "cp1254", "163": "cp1258",
-    "177": "cp1255", "178": "cp1256", "186": "cp1257", "204": "cp1251", "222": "cp874", "238": "cp1250",
-}  # fmt: skip
-_RTF = re.compile(rb"\\([a-z]+)(-?\d+)? ?|((?:\\'[0-9a-fA-F]{2})+)|(\\[^a-z'])|([{}])|([^\\{}]+)|(\\)", re.DOTALL)
+    "128": "cp932",
+    "129": "cp949",
+    "134": "gb18030",
+    "136": "big5",
+    "161": "cp1253",
+    "162": "cp1254",
+    "163": "cp1258",
+    "177": "cp1255",
+    "178": "cp1256",
+    "186": "cp1257",
+    "204": "cp1251",
+    "222": "cp874",
+    "238": "cp1250",
+}
+_RTF = re.compile(
+    rb"\\([a-z]+)(-?\d+)? ?|((?:\\'[0-9a-fA-F]{2})+)|(\\[^a-z'])|([{}])|([^\\{}]+)|(\\)", re.DOTALL
+)
 
 
 def with_facts(document: Contents, facts: dict[str, str]) -> Contents:
-    document.title, document.window_title = facts.get("title", ""), ""
+    document.title = facts.get("title", "")
+    document.window_title = ""
     urls = [facts.get(name, "") for name in ("source", "identifier", "subject", "description")]
     document.metadata |= {
         "author": facts.get("creator", ""),
@@ -38,16 +61,23 @@ def with_facts(document: Contents, facts: dict[str, str]) -> Contents:
 
 
 def prepared(content: bytes, suffix: str) -> tuple[bytes, dict[str, str]]:
-    """Return a file of Office with what pandoc does not read made plain, and the facts in its metadata."""
+    """Return a file of Office with what pandoc does not read made plain, and the facts in its
+    metadata.
+    """
     from lxml import etree
 
-    parser, written = _xml_parser(), io.BytesIO()
+    parser = _xml_parser()
+    written = io.BytesIO()
     facts: dict[str, str] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(written, "w") as changed:
-        refuse_large("its content", sum(entry.file_size for entry in archive.infolist()), CorpusError)
+        refuse_large(
+            "its content", sum(entry.file_size for entry in archive.infolist()), CorpusError
+        )
         names = archive.namelist()
         if suffix == ".docx" and "word/document.xml" not in names:
-            raise CorpusError("it is not a .docx file: check what it is, and rename it or save it anew")
+            raise CorpusError(
+                "it is not a .docx file: check what it is, and rename it or save it anew"
+            )
         for name in names:
             part = archive.read(name)
             if name in ("docProps/core.xml", "meta.xml") or name.endswith(".opf"):
@@ -61,7 +91,9 @@ def prepared(content: bytes, suffix: str) -> tuple[bytes, dict[str, str]]:
                 root = etree.fromstring(part, parser)
                 _made_plain(root)
                 part = etree.tostring(root)
-            if not name.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf", ".tif", ".tiff", ".svg")):
+            if not name.lower().endswith(
+                (".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf", ".tif", ".tiff", ".svg")
+            ):
                 changed.writestr(name, part)
     return written.getvalue(), facts
 
@@ -74,14 +106,22 @@ def odt_contents(content: bytes) -> Contents:
     with zipfile.ZipFile(io.BytesIO(plain)) as archive:
         names = [name for name in ("styles.xml", "content.xml") if name in archive.namelist()]
         roots = [etree.fromstring(archive.read(name), _xml_parser()) for name in names]
-    parents, bold = dict[str, str](), set[str]()
+    parents = dict[str, str]()
+    bold = set[str]()
     for style in (style for root in roots for style in root.iter("{*}style")):
         facts_of = {etree.QName(name).localname: value for name, value in style.attrib.items()}
         parents[facts_of.get("name", "")] = facts_of.get("parent-style-name", "")
-        if any(value == "bold" for one in style for name, value in one.attrib.items() if name.endswith("}font-weight")):
+        if any(
+            value == "bold"
+            for one in style
+            for name, value in one.attrib.items()
+            if name.endswith("}font-weight")
+        ):
             bold.add(facts_of.get("name", ""))
     for section in list(roots[-1].iter("{*}section", "{*}hidden-paragraph", "{*}hidden-text")):
-        if any(name.endswith("}display") and value == "none" for name, value in section.attrib.items()):
+        if any(
+            name.endswith("}display") and value == "none" for name, value in section.attrib.items()
+        ):
             drop(section)
     for note in reversed(list(roots[-1].iter("{*}note"))):
         outer = next(note.iterancestors("{*}p", "{*}h"), None)
@@ -92,7 +132,8 @@ def odt_contents(content: bytes) -> Contents:
     _behind(roots[-1])
     for element in roots[-1].iter("{*}*"):
         given = {etree.QName(name).localname: value for name, value in element.attrib.items()}
-        tag, style = etree.QName(element).localname, given.get("style-name", "")
+        tag = etree.QName(element).localname
+        style = given.get("style-name", "")
         element.tag = _ODT.get(tag, "span")
         element.attrib.clear()
         if tag == "h":
@@ -101,7 +142,8 @@ def odt_contents(content: bytes) -> Contents:
             element.tag = "h1"
         elif tag in ("p", "span") and style in bold and element.tag != "h1":
             inner = etree.Element("b")
-            inner.text, element.text = element.text, None
+            inner.text = element.text
+            element.text = None
             inner.extend(list(element))
             element.append(inner)
         elif tag == "table-cell":
@@ -119,7 +161,8 @@ def _behind(root: Any) -> None:
     blocks = "{*}p", "{*}h", "{*}list", "{*}table"
     for block in reversed(list(root.iter(*blocks))):
         outer = list(block.iterancestors("{*}p", "{*}h"))
-        is_inside = outer and next(block.iterancestors(*blocks)) is outer[0]  # and not in a list of the shape
+        # And not in a list of the shape.
+        is_inside = outer and next(block.iterancestors(*blocks)) is outer[0]
         if is_inside:
             drop(block)
             block.tail = None
@@ -141,8 +184,11 @@ def _made_plain(root: Any) -> None:
         drop(element)
     for ruby in list(root.iter("{*}ruby")):
         run = ruby.getparent()
-        parent, place = run.getparent(), run.getparent().index(run)
-        parent[place : place + 1] = [inner for base in ruby.findall("{*}rubyBase") for inner in base]
+        parent = run.getparent()
+        place = run.getparent().index(run)
+        parent[place : place + 1] = [
+            inner for base in ruby.findall("{*}rubyBase") for inner in base
+        ]
     rows = (mark.getparent().getparent() for mark in root.iterfind(".//{*}tr/{*}trPr/{*}del"))
     for row in [*rows, *root.iter("{*}moveFrom")]:
         drop(row)
@@ -154,7 +200,8 @@ def _made_plain(root: Any) -> None:
             drop(run)
     for name in ("fldSimple", "smartTag", "customXml", "bdo", "dir", "ins", "moveTo"):
         for element in list(root.iter(f"{{*}}{name}")):
-            parent, place = element.getparent(), element.getparent().index(element)
+            parent = element.getparent()
+            place = element.getparent().index(element)
             parent[place : place + 1] = list(element)
     for box in list(root.iter("{*}txbxContent")):
         outer = list(box.iterancestors("{*}p"))
@@ -164,19 +211,26 @@ def _made_plain(root: Any) -> None:
 
 
 def plain_rtf(content: bytes) -> bytes:
-    r"""Write the letters of RTF as Unicode, whatever code page they are in, without what was deleted or is hidden.
+    r"""Write the letters of RTF as Unicode, whatever code page they are in, without what was
+    deleted or is hidden.
 
     >>> plain_rtf(rb"{\rtf1\ansi\ansicpg1250 \u352?koda, \'d8\'edha}")
     b'{\\rtf1 \\ansi \\ansicpg1250 \\uc0\\u352 koda, \\uc0\\u344 \\uc0\\u237 ha}'
     """
-    charsets = dict(re.findall(rb"\\f(\d+)[^{};\\]*(?:\\(?!f\d)[a-z]+-?\d* ?)*?\\fcharset(\d+)", content))
+    charsets = dict(
+        re.findall(rb"\\f(\d+)[^{};\\]*(?:\\(?!f\d)[a-z]+-?\d* ?)*?\\fcharset(\d+)", content)
+    )
     usual = re.search(rb"\\ansicpg(\d+)", content)
     default = re.search(rb"\\deff(\d+)", content)
-    state = _Letters(default[1] if default else b"", f"cp{usual[1].decode()}" if usual else "cp1252")
+    state = _Letters(
+        default[1] if default else b"", f"cp{usual[1].decode()}" if usual else "cp1252"
+    )
     written: list[bytes] = []
     outer: list[_Letters] = []
     left = 0  # letters that stand for the one in Unicode before them
-    for word, number, codes, sign, brace, letters, _ in (found.groups() for found in _RTF.finditer(content)):
+    for word, number, codes, sign, brace, letters, _ in (
+        found.groups() for found in _RTF.finditer(content)
+    ):
         text = b""
         if brace == b"{":
             outer.append(replace(state))
@@ -235,7 +289,10 @@ def _whole(halves: re.Match[bytes]) -> bytes:
 
 def _unicode(text: str) -> bytes:
     units = text.encode("utf-16-le")
-    numbers = (int.from_bytes(units[place : place + 2], "little", signed=True) for place in range(0, len(units), 2))
+    numbers = (
+        int.from_bytes(units[place : place + 2], "little", signed=True)
+        for place in range(0, len(units), 2)
+    )
     written = b""
     for number in numbers:
         is_plain = 32 <= number < 127 and chr(number) not in "\\{}"
@@ -244,7 +301,9 @@ def _unicode(text: str) -> bytes:
 
 
 def pptx_contents(content: bytes) -> Contents:
-    """Read the slides of a presentation: what stands on them, groups and tables too, in the order of the file."""
+    """Read the slides of a presentation: what stands on them, groups and tables too, in the order
+    of the file.
+    """
     from pptx import Presentation
 
     presentation = Presentation(io.BytesIO(content))
@@ -260,9 +319,14 @@ def pptx_contents(content: bytes) -> Contents:
         for shape in slide.shapes:
             if title is None or shape.shape_id != title.shape_id:
                 blocks += _shape(shape, left_out)
-        left_out["notes of speakers"] += bool(slide.has_notes_slide and slide.notes_slide.notes_text_frame)
+        left_out["notes of speakers"] += bool(
+            slide.has_notes_slide and slide.notes_slide.notes_text_frame
+        )
     facts = presentation.core_properties
-    metadata: dict[str, object] = {"author": facts.author or "", "date": str(facts.modified or "")[:10]}
+    metadata: dict[str, object] = {
+        "author": facts.author or "",
+        "date": str(facts.modified or "")[:10],
+    }
     return Contents([(0, blocks)], facts.title or "", metadata, left_out)
 
 
@@ -272,7 +336,11 @@ def _shape(shape: Any, left_out: Counter[str]) -> Iterator[Block]:
             yield from _shape(inner, left_out)
     elif getattr(shape, "has_table", False):
         rows = [[" ".join(_paragraphs_of(cell)) for cell in row.cells] for row in shape.table.rows]
-        names = dict(enumerate(rows[0])) if shape.table.first_row and len(rows) > 1 and len(rows[0]) > 2 else {}
+        names = (
+            dict(enumerate(rows[0]))
+            if shape.table.first_row and len(rows) > 1 and len(rows[0]) > 2
+            else {}
+        )
         for row in rows[bool(names) :]:
             if any(row):
                 yield Block(row_text(dict(enumerate(row)), names))
@@ -283,7 +351,9 @@ def _shape(shape: Any, left_out: Counter[str]) -> Iterator[Block]:
 
 
 def _paragraphs_of(shape: Any) -> list[str]:
-    """Return the paragraphs of a shape or a cell: runs as they are, digits that are raised apart from others."""
+    """Return the paragraphs of a shape or a cell: runs as they are, digits that are raised apart
+    from others.
+    """
     texts = []
     for paragraph in shape.text_frame.paragraphs:
         text = ""

@@ -20,7 +20,8 @@ LONGEST_NAME = 4096  # characters of an id or a title: as long as a path may be
 
 DEEPEST = 50  # lists and objects in one another
 ADDRESS = re.compile(r"(url|href|link)s?$", re.IGNORECASE)
-SCHEME, SKIPPED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):"), re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029]")
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+SKIPPED = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029]")
 SAFE = "http", "https", "mailto"
 _WANTED = "write text, a finite number, true, false, null, a list or an object"
 
@@ -36,7 +37,8 @@ class Paragraph:
 
     number: int
     text: str
-    begin: int = 0  # first character of the content: a list marker before it is not part of any answer
+    # First character of the content: a list marker before it is not part of any answer.
+    begin: int = 0
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -46,7 +48,8 @@ class Page:
     page_id: str
     title: str
     paragraphs: tuple[Paragraph, ...]
-    metadata: Mapping[str, object] = field(hash=False)  # further facts from its source, as JSON values: url, date, …
+    # Further facts from its source, as JSON values: url, date, ….
+    metadata: Mapping[str, object] = field(hash=False)
 
     def __init__(
         self,
@@ -68,11 +71,17 @@ class Page:
             raise CorpusError(f"the metadata of page {page_id!r} are {metadata!r:.60}: give a dict")
         texts = [paragraphs] if isinstance(paragraphs, str) else paragraphs
         several = as_iterable(
-            texts, CorpusError, f"the paragraphs of page {page_id!r} are", "a text, or a list of texts"
+            texts,
+            CorpusError,
+            f"the paragraphs of page {page_id!r} are",
+            "a text, or a list of texts",
         )
         object.__setattr__(self, "page_id", page_id)
         object.__setattr__(self, "title", title)
-        numbered = (Paragraph(number, item) if isinstance(item, str) else item for number, item in enumerate(several))
+        numbered = (
+            Paragraph(number, item) if isinstance(item, str) else item
+            for number, item in enumerate(several)
+        )
         object.__setattr__(self, "paragraphs", tuple(numbered))
         object.__setattr__(self, "metadata", dict(metadata or {}))
 
@@ -88,7 +97,9 @@ def as_paragraphs(texts: Iterable[str]) -> tuple[Paragraph, ...]:
 
 
 def page_id_of(value: object, name: str) -> str:
-    """Return a page id that a field, or a column, of this name has. Raises CorpusError if it is none."""
+    """Return a page id that a field, or a column, of this name has. Raises CorpusError if it is
+    none.
+    """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and value == int(value):
         return text_of(value)
@@ -108,15 +119,17 @@ def refuse_long_names(page: Page) -> None:
     for what, name in (("page id", page.page_id), ("title", page.title)):
         if len(name) > LONGEST_NAME:
             raise CorpusError(
-                f"the {what} {name[:40]!r}… has {len(name):,} characters: shorten it to {LONGEST_NAME:,} at most"
+                f"the {what} {name[:40]!r}… has {len(name):,} characters: shorten it to "
+                f"{LONGEST_NAME:,} at most"
             )
 
 
 class PageIds:
     """A set of page ids, to find duplicates.
 
-    It keeps a 64-bit hash of each id: 8 bytes a page, twice that while they are sorted. The probability that two
-    different ids collide is pages² / 2^65: one in a million for 6 million pages.
+    It keeps a 64-bit hash of each id: 8 bytes a page, twice that while they are sorted. The
+    probability that two different ids collide is pages² / 2^65: one in a million for 6 million
+    pages.
     """
 
     max_recent = 2**17  # hashes that are collected before they are sorted in
@@ -146,7 +159,8 @@ class PageIds:
 def clean_metadata(fields: Mapping[str, object]) -> dict[str, object]:
     """Return the fields with clean texts and names, inside lists and objects, too.
 
-    Raises CorpusError if a value is not JSON, or too deep, or two names are the same once they are clean.
+    Raises CorpusError if a value is not JSON, or too deep, or two names are the same once they are
+    clean.
 
     >>> clean_metadata({"url": "https://a.org/Cafe\u0301", "years": [1815, None]})
     {'url': 'https://a.org/Café', 'years': [1815, None]}
@@ -155,7 +169,8 @@ def clean_metadata(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def jsonable(fields: Mapping[Any, Any]) -> dict[str, object]:
-    """Return fields in which values that JSON lacks, such as dates, are text; in lists and objects, too.
+    """Return fields in which values that JSON lacks, such as dates, are text; in lists and objects,
+    too.
 
     Values that `clean_metadata` refuses, bytes and deep nesting, stay.
     """
@@ -173,14 +188,17 @@ def jsonable(fields: Mapping[Any, Any]) -> dict[str, object]:
 
 
 def check_metadata(fields: Mapping[str, object]) -> None:
-    """Raise CorpusError for fields that `clean_metadata` refuses, or with half of a character; change nothing."""
+    """Raise CorpusError for fields that `clean_metadata` refuses, or with half of a character;
+    change nothing.
+    """
     _object(fields, "", encodable)
 
 
 def stored_metadata(written: str) -> Mapping[str, Any]:
     """Parse the metadata that a knowledge base stores as JSON, and leave out unsafe addresses.
 
-    Raises CorpusError if it is not JSON that kbq writes; a seal does not say who made a knowledge base.
+    Raises CorpusError if it is not JSON that kbq writes; a seal does not say who made a knowledge
+    base.
     """
     try:
         fields = parsed_json(written)
@@ -193,15 +211,21 @@ def stored_metadata(written: str) -> Mapping[str, Any]:
 
 
 def without_unsafe_urls(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Leave out addresses that a browser, or another program, would run or open here: `javascript:`, `file:`.
+    """Leave out addresses that a browser, or another program, would run or open here:
+    `javascript:`, `file:`.
 
-    A field is an address if its name ends in url, href or link; it stays with http, https or mailto, or without a
-    scheme. This holds wherever metadata leave kbq; in its files they are as they were.
+    A field is an address if its name ends in url, href or link; it stays with http, https or
+    mailto, or without a scheme. This holds wherever metadata leave kbq; in its files they are as
+    they were.
 
     >>> without_unsafe_urls({"url": "JavaScript:alert(1)", "links": ["https://e.org/"], "note": "javascript: x"})
     {'links': ['https://e.org/'], 'note': 'javascript: x'}
     """
-    return {name: value for name, value in fields.items() if not (ADDRESS.search(name) and _is_unsafe(value))}
+    return {
+        name: value
+        for name, value in fields.items()
+        if not (ADDRESS.search(name) and _is_unsafe(value))
+    }
 
 
 def has_value(fields: Mapping[str, Any], name: str, text: str) -> bool:
@@ -213,13 +237,17 @@ def has_value(fields: Mapping[str, Any], name: str, text: str) -> bool:
     value = fields.get(name)
     several = value if isinstance(value, list) else [value]
     written = (
-        str(item).lower() if isinstance(item, bool) else str(item) for item in several if not isinstance(item, dict)
+        str(item).lower() if isinstance(item, bool) else str(item)
+        for item in several
+        if not isinstance(item, dict)
     )
     return name in fields and value is not None and text in written
 
 
 def _is_unsafe(value: object) -> bool:
-    """Return whether a value, or one within it, is an address with another scheme, as browsers read it."""
+    """Return whether a value, or one within it, is an address with another scheme, as browsers read
+    it.
+    """
     if isinstance(value, list):
         return any(map(_is_unsafe, value))
     if isinstance(value, dict):
@@ -228,15 +256,23 @@ def _is_unsafe(value: object) -> bool:
     return scheme is not None and scheme[1].lower() not in SAFE
 
 
-def _object(fields: Mapping[str, object], name: str, clean: Callable[[str], str], depth: int = 0) -> dict[str, object]:
+def _object(
+    fields: Mapping[str, object], name: str, clean: Callable[[str], str], depth: int = 0
+) -> dict[str, object]:
     cleaned: dict[str, object] = {}
     for key, value in fields.items():
         if not isinstance(key, str):
-            raise CorpusError(f"{name or 'metadata'} has the field {key!r:.40}: use text as its name")
+            raise CorpusError(
+                f"{name or 'metadata'} has the field {key!r:.40}: use text as its name"
+            )
         clean_key = clean(key)
         if clean_key in cleaned:
-            raise CorpusError(f"{name or 'the page'} has two fields {clean_key!r:.40}: give each its own name")
-        cleaned[clean_key] = _value(value, f"{name}.{clean_key}" if name else clean_key, clean, depth + 1)
+            raise CorpusError(
+                f"{name or 'the page'} has two fields {clean_key!r:.40}: give each its own name"
+            )
+        cleaned[clean_key] = _value(
+            value, f"{name}.{clean_key}" if name else clean_key, clean, depth + 1
+        )
     return cleaned
 
 
@@ -250,7 +286,9 @@ def _value(value: object, name: str, clean: Callable[[str], str], depth: int) ->
     if depth > DEEPEST and isinstance(value, list | dict):
         raise CorpusError(f"{name:.40}… is nested more than {DEEPEST} deep: flatten it")
     if isinstance(value, list):
-        return [_value(item, f"{name}[{number}]", clean, depth + 1) for number, item in enumerate(value)]
+        return [
+            _value(item, f"{name}[{number}]", clean, depth + 1) for number, item in enumerate(value)
+        ]
     if isinstance(value, dict):
         return _object(value, name, clean, depth)
     shown = json.dumps(value) if isinstance(value, float) else f"{value!r:.40}"
@@ -258,12 +296,16 @@ def _value(value: object, name: str, clean: Callable[[str], str], depth: int) ->
 
 
 def encodable(text: str, where: str = "metadata") -> str:
-    """Return a text; refuse half of a surrogate pair in it, which neither a tokenizer nor a file takes."""
+    """Return a text; refuse half of a surrogate pair in it, which neither a tokenizer nor a file
+    takes.
+    """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         found = text[error.start]
-        raise CorpusError(f"{where} contains {found!r}, half of a character: leave it out") from None
+        raise CorpusError(
+            f"{where} contains {found!r}, half of a character: leave it out"
+        ) from None
     return text
 
 
@@ -289,6 +331,8 @@ class Contents:
 
 
 def content_start(text: str) -> int:
-    """Return where a paragraph's content begins, after the list marker that a KILT knowledge source may have."""
+    """Return where a paragraph's content begins, after the list marker that a KILT knowledge source
+    may have.
+    """
     marker = KILT_MARKER.match(text)
     return marker.end() if marker else 0

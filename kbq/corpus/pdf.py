@@ -1,4 +1,5 @@
-"""PDF: order the characters that PDFium finds into blocks of text, without headers that every page repeats.
+"""PDF: order the characters that PDFium finds into blocks of text, without headers that every page
+repeats.
 
 Source: PDFium's fpdf_text.h.
 """
@@ -20,21 +21,25 @@ from kbq.errors import CorpusError, first_line
 
 GAP = 1.2  # sizes of a letter between words of a row that may be of two columns
 CELL = 2.5  # and from which on they are cells of a table, where there are no columns
-MARGIN, EDGE = 0.15, 0.08  # share of a page's height in which running lines are looked for, and where one page has any
+# Share of a page's height in which running lines are looked for, and where one page has any.
+MARGIN = 0.15
+EDGE = 0.08
 REPEATED = 0.3  # share of the pages that have a running line
 LARGER = 1.12  # size, compared with most letters, that makes a heading
 SHORT = 0.8  # share of a column: a shorter line that ends a sentence ends a paragraph, too
 VOCABULARY = Path(__file__).parents[1] / "models" / "default" / "tokenizer.json"
 HYPHENS = "\x02\ufffe"  # PDFium's signs for a hyphen at the end of a line
 _NUMBER = re.compile(
-    r"\W*(?:(?:page|seite|p\.|s\.)\s*)?(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of|von)\s*\d{1,4})?\W*", re.IGNORECASE
+    r"\W*(?:(?:page|seite|p\.|s\.)\s*)?(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of|von)\s*\d{1,4})?\W*",
+    re.IGNORECASE,
 )
 _ENDS = re.compile(r"[.!?:;»”\"')\]]\s*$")
 # Behind an initial or an abbreviation the sentence goes on, and so does the paragraph.
 _GOES_ON = re.compile(
     r"(?:^|[\s(.])(?:[A-Z]|Mrs?|Ms|Drs?|St|Prof|Rev|Hon|Gen|Col|Capt|Lt|Sgt|Nos?|vols?|pp?|ca?|vs)\.$"
 )
-_HANGING = re.compile(r"(?:and|or|nor|to|und|oder|bis)\b")  # follows the first half of "pre- and postwar"
+# Follows the first half of "pre- and postwar".
+_HANGING = re.compile(r"(?:and|or|nor|to|und|oder|bis)\b")
 _BULLET = re.compile(r"\s*(?:[•▪‣◦–*]|\d{1,2}[.)])\s")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 
@@ -68,25 +73,31 @@ def pdf_contents(content: bytes) -> Contents:
 
     try:
         pdf = pypdfium2.PdfDocument(content)
-        facts, count = pdf.get_metadata_dict(skip_empty=True), len(pdf)
+        facts = pdf.get_metadata_dict(skip_empty=True)
+        count = len(pdf)
         if pdf.get_formtype() == FORMTYPE_ACRO_FORM:
             pdf.init_forms()
         sheets = []
         for number in range(count):
             page = _with_fields(pdf, number)
             lines = _lines(page.get_textpage())
-            if pdf.formenv is not None:  # what is filled in comes last, and belongs beside its label
+            # What is filled in comes last, and belongs beside its label.
+            if pdf.formenv is not None:
                 lines = list(_beside(lines))
             sheets.append(Sheet(number + 1, page.get_height(), lines))
             page.close()
     except pypdfium2.PdfiumError as error:
         if getattr(error, "err_code", None) == FPDF_ERR_PASSWORD:
             raise CorpusError("it is encrypted: save it without a password") from None
-        raise CorpusError(f"it cannot be read ({first_line(error)}): check that it is a PDF") from None
+        raise CorpusError(
+            f"it cannot be read ({first_line(error)}): check that it is a PDF"
+        ) from None
     full = [sheet for sheet in sheets if sheet.lines]
     if not full:
         which = "its 1 page has" if count == 1 else f"its {count:,} pages have"
-        raise CorpusError(f"{which} no text: they may be scanned, so have their text recognised first (OCR)")
+        raise CorpusError(
+            f"{which} no text: they may be scanned, so have their text recognised first (OCR)"
+        )
     left_out = Counter({"pages without text": count - len(full)})
     usual = Counter[float]()
     for line in (line for sheet in full for line in sheet.lines):
@@ -94,13 +105,20 @@ def pdf_contents(content: bytes) -> Contents:
     body = usual.most_common(1)[0][0]
     left_out["numbers of lines"] = sum(map(_without_line_numbers, full))
     left_out["running headers, footers and page numbers"] = _without_running_lines(full, body)
-    known = {word.casefold() for sheet in full for line in sheet.lines for word in _WORD.findall(line.text)[1:-1]}
+    known = {
+        word.casefold()
+        for sheet in full
+        for line in sheet.lines
+        for word in _WORD.findall(line.text)[1:-1]
+    }
     pages = [(sheet.number, list(_blocks(_in_order(sheet.lines), body, known))) for sheet in full]
     created = re.match(r"D:(\d{4})(\d\d)(\d\d)", facts.get("CreationDate", ""))
     metadata: dict[str, object] = {
         "author": facts.get("Author", ""),
         "date": "-".join(created.groups()) if created else "",
-        "url": next((value for value in facts.values() if re.fullmatch(r"https?://\S+", value)), ""),
+        "url": next(
+            (value for value in facts.values() if re.fullmatch(r"https?://\S+", value)), ""
+        ),
     }
     return Contents(pages, facts.get("Title", ""), metadata, left_out)
 
@@ -110,7 +128,10 @@ def _with_fields(pdf: Any, number: int) -> Any:
     from pypdfium2 import raw
 
     page = pdf[number]
-    if pdf.formenv is None or raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) != raw.FLATTEN_SUCCESS:
+    if (
+        pdf.formenv is None
+        or raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) != raw.FLATTEN_SUCCESS
+    ):
         return page
     page.close()
     return pdf[number]
@@ -128,7 +149,9 @@ def _beside(lines: list[Line]) -> Iterator[Line]:
 
 
 def _without_line_numbers(sheet: Sheet) -> int:
-    """Remove the numbers beside a text that count its lines, as courts want them; return how many there were."""
+    """Remove the numbers beside a text that count its lines, as courts want them; return how many
+    there were.
+    """
     numbers = [line for line in sheet.lines if re.fullmatch(r"\d{1,4}", line.text)]
     middle = median(line.left for line in numbers) if numbers else 0
     # Drops the page's number.
@@ -148,35 +171,47 @@ def _without_line_numbers(sheet: Sheet) -> int:
 
 
 def _is_upright(textpage: Any, place: int) -> bool:
-    """Return whether a letter stands as those of a text do, and not sideways as a stamp in the margin."""
+    """Return whether a letter stands as those of a text do, and not sideways as a stamp in the
+    margin.
+    """
     from pypdfium2 import raw
 
     return math.cos(raw.FPDFText_GetCharAngle(textpage, place)) > 0.5
 
 
 def _lines(textpage: Any) -> list[Line]:
-    """Return the lines of a page in the order of the file; words that stand far apart are two lines."""
+    """Return the lines of a page in the order of the file; words that stand far apart are two
+    lines.
+    """
     from pypdfium2 import raw
 
     text = textpage.get_text_range()
     if len(text) != textpage.count_chars():  # it has letters of two code units
-        text = "".join(chr(raw.FPDFText_GetUnicode(textpage, place)) for place in range(textpage.count_chars()))
-    found, sideways = list[Line](), list[Line]()
+        text = "".join(
+            chr(raw.FPDFText_GetUnicode(textpage, place)) for place in range(textpage.count_chars())
+        )
+    found = list[Line]()
+    sideways = list[Line]()
     for run in re.finditer(rf"[^\r\n{HYPHENS}]+[{HYPHENS}]?", text):
         line: Line | None = None
         for word in re.finditer(r"\S+", run[0]):
-            first, last = run.start() + word.start(), run.start() + word.end() - 1
+            first = run.start() + word.start()
+            last = run.start() + word.end() - 1
             left, base, _, _ = textpage.get_charbox(first, loose=True)
-            right = textpage.get_charbox(last - (word[0][-1] in HYPHENS and last > first), loose=True)[2]
+            right = textpage.get_charbox(
+                last - (word[0][-1] in HYPHENS and last > first), loose=True
+            )[2]
             if line and -line.size < left - line.right <= GAP * line.size:
-                line.text, line.right = f"{line.text} {word[0]}", right
+                line.text = f"{line.text} {word[0]}"
+                line.right = right
                 continue
             line = Line(word[0], left, right, base, *_letters(textpage, first))
             (found if _is_upright(textpage, first) else sideways).append(line)
     if sum(len(line.text) for line in sideways) > sum(len(line.text) for line in found):
         found, sideways = sideways, found  # the page lies on its side
     for line in sideways:  # larger letters would be taken for a heading
-        line.size, line.is_bold = min(line.size, median(other.size for other in found)), False
+        line.size = min(line.size, median(other.size for other in found))
+        line.is_bold = False
     return [line for line in found + sideways if line.text.strip(HYPHENS + " ")]
 
 
@@ -186,8 +221,10 @@ def _letters(textpage: Any, place: int) -> tuple[float, bool]:
 
     from pypdfium2 import raw
 
-    size, scale = raw.FPDFText_GetFontSize(textpage, place), raw.FS_MATRIX()
-    if raw.FPDFText_GetMatrix(textpage, place, scale):  # some programs write letters of size 1, and scale them
+    size = raw.FPDFText_GetFontSize(textpage, place)
+    scale = raw.FS_MATRIX()
+    # Some programs write letters of size 1, and scale them.
+    if raw.FPDFText_GetMatrix(textpage, place, scale):
         size *= abs(scale.d) or abs(scale.b) or 1
     name = ctypes.create_string_buffer(128)
     raw.FPDFText_GetFontInfo(textpage, place, name, 128, ctypes.c_int())
@@ -199,7 +236,11 @@ def _rows(lines: Iterable[Line]) -> list[list[Line]]:
     """Group lines that follow one another and stand beside one another."""
     rows: list[list[Line]] = []
     for line in lines:
-        if rows and abs(rows[-1][-1].base - line.base) < 0.4 * line.size and line.left > rows[-1][-1].left:
+        if (
+            rows
+            and abs(rows[-1][-1].base - line.base) < 0.4 * line.size
+            and line.left > rows[-1][-1].left
+        ):
             rows[-1].append(line)
         else:
             rows.append([line])
@@ -207,14 +248,22 @@ def _rows(lines: Iterable[Line]) -> list[list[Line]]:
 
 
 def _without_running_lines(sheets: Sequence[Sheet], body: float) -> int:
-    """Remove the lines at the upper and lower edge that come again, or are page numbers; return how many there were."""
-    candidates = [(sheet, line) for sheet in sheets for line in sheet.lines if _edge(sheet, line) < MARGIN]
-    seen = Counter(place for place, _ in {(_place(sheet, line), sheet.number) for sheet, line in candidates})
+    """Remove the lines at the upper and lower edge that come again, or are page numbers; return how
+    many there were.
+    """
+    candidates = [
+        (sheet, line) for sheet in sheets for line in sheet.lines if _edge(sheet, line) < MARGIN
+    ]
+    seen = Counter(
+        place for place, _ in {(_place(sheet, line), sheet.number) for sheet, line in candidates}
+    )
     least = max(2, REPEATED * len(sheets)) if len(sheets) < 10 else 3
     count = 0
     for sheet, line in candidates:
         is_number = _NUMBER.fullmatch(line.text) and _is_outermost(sheet, line)
-        is_small = line.size < 0.93 * body and _edge(sheet, line) < EDGE and _is_outermost(sheet, line)
+        is_small = (
+            line.size < 0.93 * body and _edge(sheet, line) < EDGE and _is_outermost(sheet, line)
+        )
         if seen[_place(sheet, line)] >= least or is_number or is_small:
             sheet.lines = [other for other in sheet.lines if other is not line]
             count += 1
@@ -223,7 +272,9 @@ def _without_running_lines(sheets: Sequence[Sheet], body: float) -> int:
 
 def _place(sheet: Sheet, line: Line) -> tuple[int, str]:
     """Return where a line stands, in twentieths of the page, and its text without numbers."""
-    return round(20 * line.base / sheet.height), re.sub(r"\d+|\b[ivxlc]+\b", "#", line.text.strip(HYPHENS))
+    return round(20 * line.base / sheet.height), re.sub(
+        r"\d+|\b[ivxlc]+\b", "#", line.text.strip(HYPHENS)
+    )
 
 
 def _edge(sheet: Sheet, line: Line) -> float:
@@ -232,18 +283,26 @@ def _edge(sheet: Sheet, line: Line) -> float:
 
 def _is_outermost(sheet: Sheet, line: Line) -> bool:
     """Return whether no other line is further out, except beside it, and the next one is far away."""
-    others = [other.base - line.base for other in sheet.lines if abs(other.base - line.base) > 0.5 * line.size]
-    below, above = [-distance for distance in others if distance < 0], [distance for distance in others if distance > 0]
+    others = [
+        other.base - line.base
+        for other in sheet.lines
+        if abs(other.base - line.base) > 0.5 * line.size
+    ]
+    below = [-distance for distance in others if distance < 0]
+    above = [distance for distance in others if distance > 0]
     return (not below or not above) and min(below + above, default=99) > 1.6 * line.size
 
 
 def _in_order(lines: list[Line]) -> list[Line]:
-    """Return lines in reading order: the left column first, even if the file has columns row by row."""
+    """Return lines in reading order: the left column first, even if the file has columns row by
+    row.
+    """
     rows = _rows(lines)
     gutter = _gutter([row for row in rows if len(row) == 2])
     if gutter is None:
         return [_joined_row(row) for row in rows]
-    ordered, right = [], list[Line]()
+    ordered = []
+    right = list[Line]()
     for row in rows:
         if any(line.left < gutter < line.right for line in row):  # it is as wide as both columns
             ordered += [*right, *row]
@@ -260,7 +319,11 @@ def _gutter(pairs: list[list[Line]]) -> float | None:
         return None
     begin = median(second.left for _, second in pairs)
     width = begin - median(first.left for first, _ in pairs)
-    fitting = [first.right for first, second in pairs if first.right < begin and abs(second.left - begin) < 0.1 * width]
+    fitting = [
+        first.right
+        for first, second in pairs
+        if first.right < begin and abs(second.left - begin) < 0.1 * width
+    ]
     if len(fitting) < 0.7 * len(pairs):
         return None
     is_text = median(len(block.text.split()) for pair in pairs for block in pair) >= 3.5
@@ -269,14 +332,26 @@ def _gutter(pairs: list[list[Line]]) -> float | None:
 
 
 def _joined_row(row: list[Line]) -> Line:
-    first, last = row[0], row[-1]
+    first = row[0]
+    last = row[-1]
     is_row = any(after.left - before.right > CELL * before.size for before, after in pairwise(row))
     text = " ".join(line.text for line in row)
-    return Line(text, first.left, last.right, first.base, first.size, all(line.is_bold for line in row), is_row)
+    return Line(
+        text,
+        first.left,
+        last.right,
+        first.base,
+        first.size,
+        all(line.is_bold for line in row),
+        is_row,
+    )
 
 
 def _blocks(lines: Sequence[Line], body: float, known: set[str]) -> Iterator[Block]:
-    leading = median([one.base - two.base for one, two in pairwise(lines) if 0 < one.base - two.base < 40] or [body])
+    leading = median(
+        [one.base - two.base for one, two in pairwise(lines) if 0 < one.base - two.base < 40]
+        or [body]
+    )
     block: list[Line] = []
     for line in lines:
         if block and _begins(block, line, lines, leading, body):
@@ -293,19 +368,29 @@ def _level(line: Line, body: float) -> int:
     return BOLD if line.is_bold else 0
 
 
-def _begins(block: list[Line], line: Line, lines: Sequence[Line], leading: float, body: float) -> bool:
+def _begins(
+    block: list[Line], line: Line, lines: Sequence[Line], leading: float, body: float
+) -> bool:
     """Return whether a line begins another paragraph than the one before it."""
-    before, down = block[-1], block[-1].base - line.base
+    before = block[-1]
+    down = block[-1].base - line.base
     if before.text[-1:] in HYPHENS and not line.is_row:
         return False
-    if _level(before, body) != _level(line, body) or before.is_row or line.is_row or _BULLET.match(line.text):
+    if (
+        _level(before, body) != _level(line, body)
+        or before.is_row
+        or line.is_row
+        or _BULLET.match(line.text)
+    ):
         return True
     goes_on = not _ENDS.search(before.text) or _GOES_ON.search(before.text) is not None
     if down < -leading or down > 8 * leading:  # another column
         return not goes_on
     if _level(line, body) == 1:
         return abs(before.size - line.size) > 1 or down > 1.7 * line.size
-    if abs(before.size - line.size) > 0.1 * body or down > 1.35 * leading + 0.2 * (line.size - body):
+    if abs(before.size - line.size) > 0.1 * body or down > 1.35 * leading + 0.2 * (
+        line.size - body
+    ):
         return True
     column = [one for one in lines if abs(one.left - before.left) < 3 * body]
     width = max(cell.right for cell in column) - min(cell.left for cell in column)
@@ -341,14 +426,16 @@ def joined(before: str, after: str, known: Iterable[str]) -> str:
     half = last[2] if last else ""
     if not first[0][0].islower() or half.isdigit():
         return f"{stem}-{after}"
-    words, whole = _vocabulary(), f"{half}{first[0]}".casefold()
+    words = _vocabulary()
+    whole = f"{half}{first[0]}".casefold()
     if whole in known or whole in words or before[-1] == "\u00ad":
         return stem + after
     if _HANGING.match(after):
         return f"{stem}- {after}"
     halves = [half.casefold(), first[0].casefold()]
     are_words = all(len(one) > 2 and (one in known or one in words) for one in halves)
-    is_compound = bool(last and last[1]) or re.match(r"\w+-\w", after) is not None  # such as mother-in-law
+    # Such as mother-in-law.
+    is_compound = bool(last and last[1]) or re.match(r"\w+-\w", after) is not None
     return f"{stem}-{after}" if are_words or is_compound else stem + after
 
 

@@ -10,13 +10,15 @@
 | text | a document, or a page of a PDF | path in the folder or zip | as its reader sees them |
 | table | a row of CSV, TSV, XLSX or Parquet | `id`, or its place | `text` split at blank lines, or each cell |
 
-Columns of a table and fields of jsonl may be named otherwise (`CorpusColumns`). jsonl and kilt may be one JSON array.
-Titles and paragraphs are cleaned by `clean_text` and otherwise unchanged; character positions refer to the cleaned
-text; those of documents to the text that is shown. Blank paragraphs, title lines and
-KILT headings are left out, and the others keep their numbers; a page without paragraphs is still a page. The other
-fields of a kilt or jsonl line are the page's metadata, except kilt's `_id`, `anchors` and `categories`. Ids are
-stripped strings, so 7 and "7" are the same id; a duplicate id (squad: title, where there are no ids) is a bad line. One
-page is in memory at a time; for text, one file; for squad, the whole corpus.
+Columns of a table and fields of jsonl may be named otherwise (`CorpusColumns`). jsonl and kilt may
+be one JSON array. Titles and paragraphs are cleaned by `clean_text` and otherwise unchanged;
+character positions refer to the cleaned text; those of documents to the text that is shown. Blank
+paragraphs, title lines and
+KILT headings are left out, and the others keep their numbers; a page without paragraphs is still a
+page. The other fields of a kilt or jsonl line are the page's metadata, except kilt's `_id`,
+`anchors` and `categories`. Ids are stripped strings, so 7 and "7" are the same id; a duplicate id
+(squad: title, where there are no ids) is a bad line. One page is in memory at a time; for text, one
+file; for squad, the whole corpus.
 """
 
 import csv
@@ -56,7 +58,15 @@ from kbq.corpus.reading import LIBRARIES, PLAIN
 from kbq.corpus.table_pages import table_pages
 from kbq.english.language import looks_english
 from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError
-from kbq.storage.lines import BadLine, Line, parse_json_lines, read_lines, refuse, source_name, whole_text
+from kbq.storage.lines import (
+    BadLine,
+    Line,
+    parse_json_lines,
+    read_lines,
+    refuse,
+    source_name,
+    whole_text,
+)
 from kbq.storage.paths import as_path
 from kbq.storage.records import parsed_json
 from kbq.storage.reports import Note, unheard
@@ -65,7 +75,8 @@ from kbq.text.normal_forms import clean_text
 
 Fields: TypeAlias = dict[str, object]
 Kind = TypeVar("Kind")
-Source: TypeAlias = tuple[str, Callable[[], Page]]  # the position of a page ("file:line"), and a function to parse it
+# The position of a page ("file:line"), and a function to parse it.
+Source: TypeAlias = tuple[str, Callable[[], Page]]
 
 _CHOOSE = "choose the format: " + ", ".join(get_args(CorpusFormat)[1:])
 _DPR_HEADER = "id\ttext\ttitle"
@@ -76,8 +87,11 @@ _FIRST_LINES: tuple[tuple[CorpusFormat, str], ...] = (
     ("dpr", _DPR_HEADER + r"\s*$"),
     ("msmarco", r"[0-9]+\t[^\t]*$"),
 )
-# `_id` repeats `wikipedia_id`; anchors and categories are Wikipedia's links, and longer than the text.
-_KILT_FIELDS = frozenset({"wikipedia_id", "wikipedia_title", "text", "_id", "anchors", "categories"})
+# `_id` repeats `wikipedia_id`; anchors and categories are Wikipedia's links, and longer than the
+# text.
+_KILT_FIELDS = frozenset(
+    {"wikipedia_id", "wikipedia_title", "text", "_id", "anchors", "categories"}
+)
 _HEAD = re.compile(
     rb"(\xef\xbb\xbf)?\s*([{\[]\s*[\"{]|id\ttext|\x1f\x8b|\xfd7zXZ|BZh|\x28\xb5\x2f\xfd)"
 )  # JSON, DPR, compressed
@@ -88,8 +102,8 @@ READ_ON = 100_000  # pages that are read after the first bad line, in search of 
 WORDS = 2000  # words that are looked at
 SENTENCE = 6  # words that a text has at least to be looked at
 NOT_ENGLISH = (
-    "most of this text does not look like English, for which the default model is made: expect few answers, or choose "
-    "another --model"
+    "most of this text does not look like English, for which the default model is made: expect "
+    "few answers, or choose another --model"
 )
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -110,8 +124,8 @@ def read_corpus(
     Args:
         source: a file, a folder or zip of documents, or "-" for standard input.
         format: see the table above; "auto" recognises it by the first line, or else by the path.
-        on_bad_line: called with the `CorpusError` of a bad line (squad: article; text: file); if it returns, the line
-            is skipped. The default raises.
+        on_bad_line: called with the `CorpusError` of a bad line (squad: article; text: file); if it
+            returns, the line is skipped. The default raises.
         known_ids: page ids that are taken already, for instance in the knowledge base to append to.
         columns: what holds id, title and text, of tables and jsonl.
         note: called with a sentence about files, and parts of documents, that are left out.
@@ -123,20 +137,24 @@ def read_corpus(
     source = str(as_path(source, "a corpus"))
     if format not in get_args(CorpusFormat):
         raise CorpusError(f"{source_name(source)}: format {format!r} is unknown: {_CHOOSE}")
-    known, page_ids = PageIds(known_ids), PageIds()
+    known = PageIds(known_ids)
+    page_ids = PageIds()
     count = 0
-    for location, read_page in _pages(source, format, on_bad_line, columns or CorpusColumns(), note, documents):
+    for location, read_page in _pages(
+        source, format, on_bad_line, columns or CorpusColumns(), note, documents
+    ):
         try:
             page = read_page()
             refuse_long_names(page)
             if page.page_id in known:
                 raise CorpusError(
-                    f"page id {page.page_id!r} is already in the knowledge base: leave the page out "
-                    "(if all pages are, they were appended before)"
+                    f"page id {page.page_id!r} is already in the knowledge base: leave the page "
+                    "out (if all pages are, they were appended before)"
                 )
             if not page_ids.add(page.page_id):
                 raise CorpusError(
-                    f"page id {page.page_id!r} is that of an earlier page, too: give every page its own id"
+                    f"page id {page.page_id!r} is that of an earlier page, too: give every page "
+                    "its own id"
                 )
         except CorpusError as problem:
             on_bad_line(CorpusError(f"{location}: {problem}"))
@@ -144,7 +162,9 @@ def read_corpus(
             count += 1
             yield page
     if count == 0:
-        raise CorpusError(f"{source_name(source)} contains no pages: check that it is the right file")
+        raise CorpusError(
+            f"{source_name(source)} contains no pages: check that it is the right file"
+        )
 
 
 class Preview(NamedTuple):
@@ -164,7 +184,9 @@ def preview(
     note: Note = unheard,
     documents: DocumentOptions | None = None,
 ) -> Iterator[Preview]:
-    """Yield the beginnings of some documents of each kind or, of another corpus, of its first pages."""
+    """Yield the beginnings of some documents of each kind or, of another corpus, of its first
+    pages.
+    """
     source = str(as_path(source, "a corpus"))
     if format == "text" or (format == "auto" and _format_of_path(source) == "text"):
         refuse_other_kinds(source)
@@ -174,7 +196,9 @@ def preview(
             yield Preview(one.id, one.title, one.reading.pages[0][1][0], one.reading.left_out)
         return
     for page in islice(read_corpus(source, format, columns=columns, note=note), most):
-        yield Preview(page.page_id, page.title, page.paragraphs[0].text if page.paragraphs else "", {})
+        yield Preview(
+            page.page_id, page.title, page.paragraphs[0].text if page.paragraphs else "", {}
+        )
 
 
 def _pages(
@@ -195,7 +219,9 @@ def _pages(
     if format == "text":
         return document_pages(source, on_bad_line, note, documents or DocumentOptions(), columns)
     if documents and documents.encoding:
-        raise CorpusError(f"{name} is not a document, so --encoding has no effect: save it as UTF-8")
+        raise CorpusError(
+            f"{name} is not a document, so --encoding has no effect: save it as UTF-8"
+        )
     if format == "table":
         return table_pages(source, on_bad_line, columns, note)
     if format == "squad":
@@ -203,7 +229,11 @@ def _pages(
     if format == "dpr":
         return _dpr_pages(lines, name, on_bad_line)
     if format == "msmarco":
-        return ((f"{name}:{number}", partial(_msmarco_page, line)) for number, line in lines if line.strip())
+        return (
+            (f"{name}:{number}", partial(_msmarco_page, line))
+            for number, line in lines
+            if line.strip()
+        )
     read_page = _kilt_page if format == "kilt" else partial(_jsonl_page, columns)
     numbered = parse_json_lines(lines, source, CorpusError, on_bad_line)
     return ((f"{name}:{number}", partial(read_page, fields)) for number, fields in numbered)
@@ -222,8 +252,12 @@ def _format_of_path(source: str) -> CorpusFormat:
     return "auto"
 
 
-def _recognised(source: str, lines: Iterator[Line], columns: CorpusColumns) -> tuple[CorpusFormat, Iterator[Line]]:
-    """Return the format of the corpus, and all its lines but blank ones, as standard input cannot be read twice."""
+def _recognised(
+    source: str, lines: Iterator[Line], columns: CorpusColumns
+) -> tuple[CorpusFormat, Iterator[Line]]:
+    """Return the format of the corpus, and all its lines but blank ones, as standard input cannot
+    be read twice.
+    """
     head: list[Line] = []
     first = ""
     for line in lines:
@@ -239,11 +273,18 @@ def _recognised(source: str, lines: Iterator[Line], columns: CorpusColumns) -> t
             return format, chain(head, lines)
     if source != "-" and is_document(PurePath(source)):
         return "text", lines
-    if re.match(r"\s*(\[\s*)?\{", first) and (columns != CorpusColumns() or first.lstrip().startswith("[")):
+    if re.match(r"\s*(\[\s*)?\{", first) and (
+        columns != CorpusColumns() or first.lstrip().startswith("[")
+    ):
         return "jsonl", chain(head, lines)
-    if source != "-" and SUFFIXES.get(without_compression(PurePath(source)).suffix.lower()) == "tsv":
+    if (
+        source != "-"
+        and SUFFIXES.get(without_compression(PurePath(source)).suffix.lower()) == "tsv"
+    ):
         return "table", lines
-    raise CorpusError(f"{source_name(source)}: the first line {first!r:.60} is not in a known format: {_CHOOSE}")
+    raise CorpusError(
+        f"{source_name(source)}: the first line {first!r:.60} is not in a known format: {_CHOOSE}"
+    )
 
 
 def _kilt_page(fields: Fields) -> Page:
@@ -265,7 +306,11 @@ def _jsonl_page(columns: CorpusColumns, fields: Fields) -> Page:
     id_field = columns.id if columns.id in fields or "_id" not in fields else "_id"
     page_id = page_id_of(fields.get(id_field), columns.id)
     title = _text(fields.get(columns.title), columns.title).strip()
-    texts = _texts(fields, "paragraphs") if has_paragraphs else blocks(_text(fields.get(columns.text), columns.text))
+    texts = (
+        _texts(fields, "paragraphs")
+        if has_paragraphs
+        else blocks(_text(fields.get(columns.text), columns.text))
+    )
     known = frozenset({id_field, columns.title, columns.text, "paragraphs"})
     return Page(page_id, title, as_paragraphs(texts), metadata=_others(fields, known))
 
@@ -283,7 +328,9 @@ def _squad_pages(lines: Iterator[Line], name: str) -> Iterator[Source]:
     if not isinstance(fields, dict) or not isinstance(fields.get("data"), list):
         raise CorpusError(f"{name}: it has no list of articles: {wanted}")
     articles = enumerate(fields["data"], start=1)
-    return ((f"{name}: article {number}", partial(_squad_page, article)) for number, article in articles)
+    return (
+        (f"{name}: article {number}", partial(_squad_page, article)) for number, article in articles
+    )
 
 
 def _squad_page(article: object) -> Page:
@@ -307,7 +354,9 @@ class _Passage(NamedTuple):
 def _dpr_pages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Iterator[Source]:
     passages = _dpr_passages(lines, name, on_bad_line)
     # Each passage without a title is a page of its own.
-    for _, group in groupby(passages, key=lambda passage: passage.title or passage.paragraph.number):
+    for _, group in groupby(
+        passages, key=lambda passage: passage.title or passage.paragraph.number
+    ):
         page = list(group)
         yield page[0].location, partial(_dpr_page, page)
 
@@ -325,7 +374,9 @@ def _dpr_passages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Ite
             on_bad_line(CorpusError(f"{location}: {reason}: {advice}"))
             continue
         if len(row) == 3 and re.fullmatch("[0-9]{1,9}", row[0]):
-            yield _Passage(location, clean_text(row[2]).strip(), Paragraph(int(row[0]), clean_text(row[1])))
+            yield _Passage(
+                location, clean_text(row[2]).strip(), Paragraph(int(row[0]), clean_text(row[1]))
+            )
         else:
             advice = "write id (up to 9 digits), text and title, separated by tabs"
             on_bad_line(CorpusError(f"{location}: {row!r:.60} is not a passage: {advice}"))
@@ -334,7 +385,9 @@ def _dpr_passages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Ite
 def _dpr_page(page: list[_Passage]) -> Page:
     numbers = [passage.paragraph.number for passage in page]
     if len(set(numbers)) < len(numbers):
-        raise CorpusError(f"passages of {page[0].title!r} share an id: give every passage its own id")
+        raise CorpusError(
+            f"passages of {page[0].title!r} share an id: give every passage its own id"
+        )
     paragraphs = tuple(passage.paragraph for passage in page if passage.paragraph.text.strip())
     # The title cannot be the id: if passages are shuffled or left out, it occurs more than once.
     return Page(str(numbers[0]), page[0].title, paragraphs)
@@ -363,11 +416,14 @@ def _checked(value: object, name: str, kind: type[Kind]) -> Kind:
 
 
 class BadLines:
-    """The bad lines of a corpus: skipped with a note, or collected, so that the corpus is refused with all of them."""
+    """The bad lines of a corpus: skipped with a note, or collected, so that the corpus is refused
+    with all of them.
+    """
 
     def __init__(self, corpus: object, are_skipped: bool, note: Note) -> None:
         self._corpus = source_name(str(corpus))
-        self._are_skipped, self._note = are_skipped, note
+        self._are_skipped = are_skipped
+        self._note = note
         self._problems: list[str] = []
         self.count = 0
 
@@ -382,7 +438,9 @@ class BadLines:
             raise self._refusal(all_read=False)
 
     def all_or_none(self, pages: Iterable[Page]) -> Iterator[Page]:
-        """Yield the pages up to the first bad line; from there on, only read the corpus, so that all are named."""
+        """Yield the pages up to the first bad line; from there on, only read the corpus, so that
+        all are named.
+        """
         read_on = 0
         try:
             for page in pages:
@@ -411,20 +469,28 @@ class BadLines:
 def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Iterator[Page]:
     """Yield pages that were made in Python, each with an id of its own.
 
-    Raises CorpusError if one is not a page, lacks an id, or has the id of another, or if there is none.
+    Raises CorpusError if one is not a page, lacks an id, or has the id of another, or if there is
+    none.
     """
     known = PageIds(known_ids)
     count = 0
     for count, page in enumerate(pages, start=1):
         if not isinstance(page, Page) or not all(map(_is_paragraph, page.paragraphs)):
-            raise CorpusError(f"page {count} is {page!r:.80}: give kbq.Page(page_id, title, paragraphs)")
-        if not (isinstance(page.page_id, str) and page.page_id.strip() and isinstance(page.title, str)):
             raise CorpusError(
-                f"page {count} has the id {page.page_id!r} and the title {page.title!r}: both must be text"
+                f"page {count} is {page!r:.80}: give kbq.Page(page_id, title, paragraphs)"
+            )
+        if not (
+            isinstance(page.page_id, str) and page.page_id.strip() and isinstance(page.title, str)
+        ):
+            raise CorpusError(
+                f"page {count} has the id {page.page_id!r} and the title {page.title!r}: both "
+                "must be text"
             )
         refuse_long_names(page)
         if not known.add(page.page_id):
-            raise CorpusError(f"page id {page.page_id!r} is taken by an earlier page: give every page its own id")
+            raise CorpusError(
+                f"page id {page.page_id!r} is taken by an earlier page: give every page its own id"
+            )
         for text in (page.page_id, page.title, *(paragraph.text for paragraph in page.paragraphs)):
             encodable(text, f"page {page.page_id!r}")
         try:
@@ -437,11 +503,18 @@ def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Itera
 
 
 def _is_paragraph(one: object) -> bool:
-    return isinstance(one, Paragraph) and isinstance(one.text, str) and isinstance(one.number, int) and one.number >= 0
+    return (
+        isinstance(one, Paragraph)
+        and isinstance(one.text, str)
+        and isinstance(one.number, int)
+        and one.number >= 0
+    )
 
 
 def noting_language(pages: Iterable[Page], note: Note) -> Iterator[Page]:
-    """Yield the same pages; note once enough text has passed, or at the end, if it does not look like English."""
+    """Yield the same pages; note once enough text has passed, or at the end, if it does not look
+    like English.
+    """
     words: list[str] = []
     for page in pages:
         if len(words) < WORDS:
@@ -454,7 +527,9 @@ def noting_language(pages: Iterable[Page], note: Note) -> Iterator[Page]:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of a text, but of none as short as the cell of a table, which is no sentence."""
+    """Return the words of a text, but of none as short as the cell of a table, which is no
+    sentence.
+    """
     words = _WORD.findall(text)
     return words if len(words) >= SENTENCE else []
 

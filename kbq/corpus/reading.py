@@ -1,7 +1,7 @@
 """Reading: the bytes of a document become a title with paragraphs.
 
-`read_document` is one pure function, so that it can be called in a process with limits; nothing in a document is run,
-fetched or included.
+`read_document` is one pure function, so that it can be called in a process with limits; nothing in
+a document is run, fetched or included.
 """
 
 import html
@@ -32,10 +32,20 @@ INSTALL = "pip install '.[documents]' in the checkout of kbq"
 DEEPEST_MATTER = 64 * 1024  # characters of front matter
 # What pandoc calls the formats that only it reads.
 PANDOC = {
-    ".docx": "docx", ".rtf": "rtf", ".epub": "epub", ".pptx": "pptx", ".mediawiki": "mediawiki",
-    ".wiki": "mediawiki", ".tex": "latex", ".latex": "latex", ".rst": "rst", ".org": "org", ".ipynb": "ipynb",
-    ".fb2": "fb2", ".textile": "textile",
-}  # fmt: skip
+    ".docx": "docx",
+    ".rtf": "rtf",
+    ".epub": "epub",
+    ".pptx": "pptx",
+    ".mediawiki": "mediawiki",
+    ".wiki": "mediawiki",
+    ".tex": "latex",
+    ".latex": "latex",
+    ".rst": "rst",
+    ".org": "org",
+    ".ipynb": "ipynb",
+    ".fb2": "fb2",
+    ".textile": "textile",
+}
 ZIPPED = (".docx", ".odt", ".epub", ".pptx")
 LIBRARIES = dict.fromkeys(PANDOC, "pypandoc") | {".pdf": "pypdfium2"}
 FURTHER = {".pptx": ["pptx"], ".mediawiki": ["mwparserfromhell"], ".wiki": ["mwparserfromhell"]}
@@ -53,14 +63,18 @@ _NO_TITLE = re.compile(
     r"|(libre ?office|open ?office|google docs|adobe|indesign|pagemaker|quark|latex|pandoc|word)\b.*",
     re.IGNORECASE,
 )
-_BOOK = re.compile(r"\*\*\* ?(START|END) OF (?:THE|THIS) PROJECT GUTENBERG E(?:BOOK|TEXT)\b", re.IGNORECASE)
+_BOOK = re.compile(
+    r"\*\*\* ?(START|END) OF (?:THE|THIS) PROJECT GUTENBERG E(?:BOOK|TEXT)\b", re.IGNORECASE
+)
 _FIRST_LINE = re.compile(r"\S.{0,98}[^\s.!?:;,]")
 _LISTED = re.compile(r"\s*(?:[-*•–]\s|\d{1,2}[.)]\s|[^\s:][^:.]{0,30}:\s)")
 _DISPLAYED = re.compile(
     rb"\$\$.*?\$\$|\\\[.*?\\\]|\\begin\{(equation|align|gather|multline|eqnarray|displaymath|math)(\*?)\}.*?\\end\{\1\2\}",
     re.DOTALL,
 )
-_TITLE_BLOCK = re.compile(r'<header id="title-block-header">\s*<h1 class="title">(.*?)</h1>.*?</header>', re.DOTALL)
+_TITLE_BLOCK = re.compile(
+    r'<header id="title-block-header">\s*<h1 class="title">(.*?)</h1>.*?</header>', re.DOTALL
+)
 _PARTS = re.compile(r" (?:[|\-–—·•»:]|::) ")
 _WIKI = r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]"
 
@@ -80,7 +94,8 @@ class Reading:
     """A document."""
 
     titles: TitleParts
-    pages: Sequence[tuple[int, Sequence[str]]]  # the number of a page of a PDF, 0 for others, and its paragraphs
+    # The number of a page of a PDF, 0 for others, and its paragraphs.
+    pages: Sequence[tuple[int, Sequence[str]]]
     metadata: dict[str, object] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)  # how often for each reason
     encoding: str = ""  # encoding that was guessed
@@ -104,9 +119,13 @@ def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
     except MemoryError:
         raise  # the process with limits says it
     except RecursionError:
-        raise CorpusError("its elements are nested too deep: save it anew with another program") from None
+        raise CorpusError(
+            "its elements are nested too deep: save it anew with another program"
+        ) from None
     except Exception as error:  # libraries raise what their parsers raise
-        raise CorpusError(f"it cannot be read ({first_line(error)}): check that it is a {suffix} file") from None
+        raise CorpusError(
+            f"it cannot be read ({first_line(error)}): check that it is a {suffix} file"
+        ) from None
     if suffix in GUTENBERG:
         _without_licence(document)
     blocks = document.pages[0][1] if document.pages else []
@@ -123,9 +142,15 @@ def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
 def _without_licence(document: Contents) -> None:
     """Leave out what Project Gutenberg writes above and below a book, which is the same in each."""
     for place, (number, blocks) in enumerate(document.pages):
-        marks = {at: mark[1].upper() for at, block in enumerate(blocks) if (mark := _BOOK.search(block.text))}
+        marks = {
+            at: mark[1].upper()
+            for at, block in enumerate(blocks)
+            if (mark := _BOOK.search(block.text))
+        }
         begin = max((at + 1 for at, kind in marks.items() if kind == "START"), default=0)
-        end = min((at for at, kind in marks.items() if kind == "END" and at >= begin), default=len(blocks))
+        end = min(
+            (at for at, kind in marks.items() if kind == "END" and at >= begin), default=len(blocks)
+        )
         if marks and begin < end:
             document.pages[place] = number, blocks[begin:end]
             document.left_out["licences of Project Gutenberg"] += 1
@@ -146,7 +171,9 @@ def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str
     if not content.strip():
         raise CorpusError("it is empty")
     if content.startswith(COMPOUND):
-        raise CorpusError("it is encrypted, or of an old version of Word: save it as .docx without a password")
+        raise CorpusError(
+            "it is encrypted, or of an old version of Word: save it as .docx without a password"
+        )
     if suffix == ".pdf":
         return pdf_contents(content), ""
     if suffix == ".pptx":
@@ -173,14 +200,21 @@ def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str
     if suffix in PANDOC:
         document = _by_pandoc(text.encode("utf-8", "replace"), suffix)
         if PANDOC[suffix] == "latex":
-            document.left_out["files that it includes"] += len(re.findall(r"(?m)^[^%\n]*\\(?:input|include)\b", text))
+            document.left_out["files that it includes"] += len(
+                re.findall(r"(?m)^[^%\n]*\\(?:input|include)\b", text)
+            )
         return document, guess
-    return (_text_contents(text) if suffix in (".txt", ".text") else _markdown_contents(text)), guess
+    return (
+        _text_contents(text) if suffix in (".txt", ".text") else _markdown_contents(text)
+    ), guess
 
 
 def _declared(head: bytes) -> str:
     """Return the encoding that a page of HTML or XML declares."""
-    found = re.search(rb"""(?i)<meta[^>]+charset\s*=\s*["']?\s*([\w-]+)|<\?xml[^>]+encoding\s*=\s*["']([\w-]+)""", head)
+    found = re.search(
+        rb"""(?i)<meta[^>]+charset\s*=\s*["']?\s*([\w-]+)|<\?xml[^>]+encoding\s*=\s*["']([\w-]+)""",
+        head,
+    )
     return ((found[1] or found[2]) if found else b"").decode("ascii")
 
 
@@ -206,7 +240,9 @@ def _text_contents(text: str) -> Contents:
 
 
 def _markdown_contents(text: str) -> Contents:
-    """Read Markdown as it is rendered, with the links between notes and comments that many editors know."""
+    """Read Markdown as it is rendered, with the links between notes and comments that many editors
+    know.
+    """
     from markdown_it import MarkdownIt
 
     metadata, text = _front_matter(text)
@@ -220,10 +256,14 @@ def _markdown_contents(text: str) -> Contents:
         part = re.sub(r"(?m)^([ \t>]*)\[!\w+\][-+]?[ \t]*(.*)$", r"\1**\2**\n\1", part)
         part = re.sub(r"(?m)[ \t]+\^[\w-]+[ \t]*$", "", part)
         # Attributes of kramdown.
-        part = re.sub(r"(?m)^[ \t>]*\{:[^{}\n]*\}[ \t]*$|(?<=\S)\{:[ \t]*[.#\w][^{}\n]*\}", "", part)
+        part = re.sub(
+            r"(?m)^[ \t>]*\{:[^{}\n]*\}[ \t]*$|(?<=\S)\{:[ \t]*[.#\w][^{}\n]*\}", "", part
+        )
         parts[place] = re.sub(r"(?m)^([ \t]*[-*+][ \t]+)\[[ xX]\][ \t]+", r"\1", part)
     del parts[2::3]
-    markdown = MarkdownIt("commonmark", {"html": True, "maxNesting": 500}).enable(["table", "strikethrough"])
+    markdown = MarkdownIt("commonmark", {"html": True, "maxNesting": 500}).enable(
+        ["table", "strikethrough"]
+    )
     document = whole_contents(f"<body>{_rendered(markdown, ''.join(parts))}")
     title = str(metadata.pop("title", "") or "")
     for name in ("canonical", "permalink", "source", "link"):
@@ -233,8 +273,11 @@ def _markdown_contents(text: str) -> Contents:
 
 
 def _rendered(markdown: Any, text: str) -> str:
-    """Write Markdown as HTML, with the numbers that items have in it, as "1931. A great year" may be a sentence."""
-    tokens, lists = markdown.parse(text), list[list[Any]]()
+    """Write Markdown as HTML, with the numbers that items have in it, as "1931. A great year" may
+    be a sentence.
+    """
+    tokens = markdown.parse(text)
+    lists = list[list[Any]]()
     for token in tokens:
         if token.type == "ordered_list_open":
             lists.append([])
@@ -249,23 +292,31 @@ def _rendered(markdown: Any, text: str) -> str:
 
 
 def _front_matter(text: str) -> tuple[dict[str, object], str]:
-    """Return the fields of front matter (YAML between lines of ---, TOML between +++), and the rest of a text."""
+    """Return the fields of front matter (YAML between lines of ---, TOML between +++), and the rest
+    of a text.
+    """
     parsers: dict[str, Callable[[str], Any]] = {"---": _yaml, "+++": tomllib.loads}
-    found = re.match(r"(---|\+\+\+)[ \t]*\n(.*?)^(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    found = re.match(
+        r"(---|\+\+\+)[ \t]*\n(.*?)^(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", text, re.DOTALL | re.MULTILINE
+    )
     if not found or len(found[2]) > DEEPEST_MATTER:
         return {}, text
     rest = text[found.end() :]
     try:
         fields = parsers[found[1]](found[2])
     except (ValueError, RecursionError):
-        return {}, rest if all(":" in line or not line.strip() for line in found[2].split("\n")) else text
+        return {}, rest if all(
+            ":" in line or not line.strip() for line in found[2].split("\n")
+        ) else text
     if fields is None:
         return {}, rest
     return (jsonable(fields), rest) if isinstance(fields, dict) else ({}, text)
 
 
 def _yaml(text: str) -> Any:
-    """Parse YAML, whose values stay text as written. Raises ValueError, for aliases, too, which may mean any length."""
+    """Parse YAML, whose values stay text as written. Raises ValueError, for aliases, too, which may
+    mean any length.
+    """
     import yaml  # imported on demand; transformers needs it, too
 
     try:
@@ -301,7 +352,10 @@ def _mail(content: bytes, left_out: Counter[str]) -> Contents:
     contents = whole_contents(text) if is_html else _text_contents(re.sub("\r\n?", "\n", text))
     sent = message["date"].datetime if message["date"] else None
     contents.title = " ".join(str(message["subject"] or "").split())
-    contents.metadata = {"author": str(message["from"] or ""), "date": sent.date().isoformat() if sent else ""}
+    contents.metadata = {
+        "author": str(message["from"] or ""),
+        "date": sent.date().isoformat() if sent else "",
+    }
     contents.left_out = left_out
     return contents
 
@@ -313,11 +367,27 @@ def _by_pandoc(content: bytes, suffix: str) -> Contents:
     facts: dict[str, str] = {}
     if suffix in ZIPPED:
         if not content.startswith(b"PK"):
-            raise CorpusError(f"it is not a {suffix} file: check what it is, and rename it or save it anew")
+            raise CorpusError(
+                f"it is not a {suffix} file: check what it is, and rename it or save it anew"
+            )
         content, facts = prepared(content, suffix)
-    command = [pypandoc.get_pandoc_path(), "--sandbox", "--from", PANDOC[suffix], "--to", "html5", "--standalone"]
-    done = subprocess.run([*command, "--wrap=none", "--quiet"], input=content, capture_output=True, check=False)
-    if done.returncode and PANDOC[suffix] == "latex" and (shorter := _DISPLAYED.sub(b"\n\n", content)) != content:
+    command = [
+        pypandoc.get_pandoc_path(),
+        "--sandbox",
+        "--from",
+        PANDOC[suffix],
+        "--to",
+        "html5",
+        "--standalone",
+    ]
+    done = subprocess.run(
+        [*command, "--wrap=none", "--quiet"], input=content, capture_output=True, check=False
+    )
+    if (
+        done.returncode
+        and PANDOC[suffix] == "latex"
+        and (shorter := _DISPLAYED.sub(b"\n\n", content)) != content
+    ):
         document = _by_pandoc(shorter, suffix)  # what it cannot parse is nearly always in a formula
         document.left_out["formulas"] += len(_DISPLAYED.findall(content))
         return document
@@ -349,7 +419,11 @@ def _heading(blocks: Sequence[Block], document: Contents) -> str:
         return ""
     for title in (document.window_title, document.title):
         for one in tops:
-            if title and normalised(one.text) and normalised(title).startswith(normalised(one.text)):
+            if (
+                title
+                and normalised(one.text)
+                and normalised(title).startswith(normalised(one.text))
+            ):
                 return one.text
     return tops[0].text if top == 1 or (len(tops) == 1 and blocks[0] is tops[0]) else ""
 
@@ -360,7 +434,8 @@ def _paragraphs(blocks: Sequence[Block]) -> list[str]:
     >>> _paragraphs([Block("Ann Roe", 1), Block("Born in 1851?", 2), Block("She was a painter.")])
     ['Ann Roe – Born in 1851? She was a painter.']
     """
-    texts, heads = list[str](), list[str]()
+    texts = list[str]()
+    heads = list[str]()
     for block in blocks:
         if block.level and block.text not in heads:  # the caption of a box may repeat the title
             heads.append(block.text)
@@ -401,12 +476,18 @@ def chosen_title(
         "metadata": (titles.metadata, titles.window, titles.heading),
         "name": (),
     }
-    chosen = next(one for one in (*orders[title_from], name) if one and (len(one) <= LONGEST_TITLE or one is name))
+    chosen = next(
+        one
+        for one in (*orders[title_from], name)
+        if one and (len(one) <= LONGEST_TITLE or one is name)
+    )
     return clean_text(chosen).strip()
 
 
 def shared_ends(starts: Iterable[bytes]) -> frozenset[str]:
-    """Return what the titles of several pages of HTML end in, such as " | City Museum"; `starts`: their first bytes."""
+    """Return what the titles of several pages of HTML end in, such as " | City Museum"; `starts`:
+    their first bytes.
+    """
     ends = Counter[str]()
     for start in starts:
         found = re.search(rb"(?is)<title[^>]*>([^<]*)", start)
@@ -418,7 +499,8 @@ def shared_ends(starts: Iterable[bytes]) -> frozenset[str]:
 
 
 def is_title(text: str) -> bool:
-    """Return whether a title in metadata is one, and not the name of a template, a program or a file.
+    """Return whether a title in metadata is one, and not the name of a template, a program or a
+    file.
 
     >>> [is_title(text) for text in ("Long Pier", "untitled", "Microsoft Word - draft3.doc", "i-xx_Far-fm.indd")]
     [True, False, False, False]
@@ -430,7 +512,13 @@ def _is_seen(reading: Reading) -> bool:
     """Return whether a document shows most words of the title that its metadata state."""
     titles = reading.titles
     text = " ".join(
-        [titles.heading, titles.opening, titles.window, *(one for _, texts in reading.pages[:1] for one in texts)]
+        [
+            titles.heading,
+            titles.opening,
+            titles.window,
+            *(one for _, texts in reading.pages[:1] for one in texts),
+        ]
     )
-    words, seen = normalised(titles.metadata).split(), set(normalised(text[:20_000]).split())
+    words = normalised(titles.metadata).split()
+    seen = set(normalised(text[:20_000]).split())
     return 2 * sum(word in seen for word in words) >= len(words)

@@ -17,7 +17,15 @@ from typing import TypeAlias
 
 from kbq.answers import CorpusColumns
 from kbq.corpus.html_blocks import labelled
-from kbq.corpus.pages import ADDRESS, Page, as_paragraphs, blocks, clean_metadata, jsonable, page_id_of
+from kbq.corpus.pages import (
+    ADDRESS,
+    Page,
+    as_paragraphs,
+    blocks,
+    clean_metadata,
+    jsonable,
+    page_id_of,
+)
 from kbq.errors import CorpusError, KbqError
 from kbq.storage.lines import COMPRESSED, BadLine
 from kbq.storage.reports import Note
@@ -32,7 +40,9 @@ NAMED = CorpusColumns()  # what columns are called if nobody says it
 LOOKED_AT = 100  # rows by which the column of titles is guessed
 LONGEST_NAME = 80  # characters
 LIKELY = frozenset({"full name", "label", "name", "object", "person", "subject", "titel", "title"})
-UNTITLED, BARE, ABOVE = "rows without a title", "rows with a title alone", "lines above the header of a table"
+UNTITLED = "rows without a title"
+BARE = "rows with a title alone"
+ABOVE = "lines above the header of a table"
 _EMPTY = empty_markers()
 _DAY = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[T ]00:00(?::00)?)?")
 
@@ -65,7 +75,9 @@ def is_table(path: PurePath) -> bool:
     return SUFFIXES.get(plain.suffix.lower(), "jsonl") != "jsonl"
 
 
-def table_pages(source: str, on_bad_row: BadLine, columns: CorpusColumns, note: Note) -> Iterator[Source]:
+def table_pages(
+    source: str, on_bad_row: BadLine, columns: CorpusColumns, note: Note
+) -> Iterator[Source]:
     """Yield the place of each page of a table, and a function that gives it or raises CorpusError."""
     left_out = Counter[str]()
     for row in rows_of_file(source, on_bad_row, columns, left_out, note):
@@ -89,7 +101,8 @@ def rows_of_file(
 ) -> Iterator[TableRow]:
     """Yield the rows of a table or, of a workbook, those of all sheets that are tables.
 
-    Raises CorpusError if it cannot be read or is no table, as a column that is named is not there, say.
+    Raises CorpusError if it cannot be read or is no table, as a column that is named is not there,
+    say.
     """
     sheets: list[str] = []
     if source.lower().endswith(SUFFIX):
@@ -109,26 +122,45 @@ def rows_of_file(
             note(f"left out: {problem}")
 
 
-def _table_rows(rows: Rows, columns: CorpusColumns, left_out: Counter[str], note: Note) -> Iterator[TableRow]:
+def _table_rows(
+    rows: Rows, columns: CorpusColumns, left_out: Counter[str], note: Note
+) -> Iterator[TableRow]:
     head = list(islice(rows.numbered, LOOKED_AT))
     present = rows.columns or tuple(dict.fromkeys(name for _, cells in head for name in cells))
-    for option, column, usual in (("title", columns.title, NAMED.title), ("text", columns.text, NAMED.text)):
+    for option, column, usual in (
+        ("title", columns.title, NAMED.title),
+        ("text", columns.text, NAMED.text),
+    ):
         if column not in (usual, *present):
             names = ", ".join(map(repr, present[:20]))
-            raise CorpusError(f"{rows.name} has no column {column!r}, it has {names}: name it with --{option}")
-    column = columns.title if columns.title in present else title_column(present, [cells for _, cells in head])
+            raise CorpusError(
+                f"{rows.name} has no column {column!r}, it has {names}: name it with --{option}"
+            )
+    column = (
+        columns.title
+        if columns.title in present
+        else title_column(present, [cells for _, cells in head])
+    )
     if not column:
-        raise CorpusError(f"{rows.name} has no column that looks like one of titles: name it with --title")
+        raise CorpusError(
+            f"{rows.name} has no column that looks like one of titles: name it with --title"
+        )
     has_text = columns.title in present and columns.text in present
     if not has_text:
         note(f"{rows.name}: each row is a page, with the title in {column!r}")
     left_out.update({ABOVE: rows.above} if rows.above else {})
     for number, cells in chain(head, rows.numbered):
-        yield _row_with_text(rows, number, cells, columns) if has_text else _row(rows, number, cells, column, columns)
+        yield (
+            _row_with_text(rows, number, cells, columns)
+            if has_text
+            else _row(rows, number, cells, column, columns)
+        )
 
 
 def _row_with_text(rows: Rows, number: int, cells: Row, columns: CorpusColumns) -> TableRow:
-    """Take a row of a table that is made as a corpus: what is neither id nor title nor text is the page's metadata."""
+    """Take a row of a table that is made as a corpus: what is neither id nor title nor text is the
+    page's metadata.
+    """
     others = {name: value for name, value in cells.items() if value not in (None, "")}
     for name in (columns.id, columns.title, columns.text):
         others.pop(name, None)
@@ -136,12 +168,15 @@ def _row_with_text(rows: Rows, number: int, cells: Row, columns: CorpusColumns) 
     texts = blocks(_cell(cells.get(columns.text)))
     key = _key(cells[columns.id]) if columns.id in cells else ""
     where = f"{_unit(rows)}={number}"
-    return TableRow(f"{rows.name}:{number}", where, title, texts, jsonable(others), key, has_text=True)
+    return TableRow(
+        f"{rows.name}:{number}", where, title, texts, jsonable(others), key, has_text=True
+    )
 
 
 def _row(rows: Rows, number: int, cells: Row, column: str, columns: CorpusColumns) -> TableRow:
     """Take a row whose title stands in a column, and make a paragraph of every other cell."""
-    sheet, unit = path_and_sheet(rows.name)[1], _unit(rows)
+    sheet = path_and_sheet(rows.name)[1]
+    unit = _unit(rows)
     where = f"sheet={sheet}&{unit}={number}" if sheet else f"{unit}={number}"
     metadata: dict[str, object] = {"sheet": sheet, unit: number} if sheet else {unit: number}
     texts: list[str] = []
@@ -167,7 +202,9 @@ def _unit(rows: Rows) -> str:
 
 
 def _key(value: object) -> str:
-    """Return an id as text, without the point that pandas writes in whole numbers beside an empty cell."""
+    """Return an id as text, without the point that pandas writes in whole numbers beside an empty
+    cell.
+    """
     return re.sub(r"^([0-9]+)\.0$", r"\1", _cell(value))
 
 
@@ -187,12 +224,17 @@ def _said(value: object) -> str:
 
 
 def _cell(value: object) -> str:
-    written = json.dumps(value, ensure_ascii=False, default=text_of) if isinstance(value, dict) else text_of(value)
+    written = (
+        json.dumps(value, ensure_ascii=False, default=text_of)
+        if isinstance(value, dict)
+        else text_of(value)
+    )
     return clean_text(re.sub(r"\r\n?", "\n", written))
 
 
 def title_column(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """Guess the column that has the titles, or return "" if none has names: what it is called counts, and what it has.
+    """Guess the column that has the titles, or return "" if none has names: what it is called
+    counts, and what it has.
 
     >>> title_column(["nr", "who", "born"], [{"nr": 1, "who": "Ann Lee", "born": "1851"}])
     'who'
@@ -218,11 +260,14 @@ def name_share(values: Sequence[str]) -> float:
 
 
 def _looks_like_a_name(text: str) -> bool:
-    """Return whether a text is short and begins with a capital letter, as neither numbers nor notes do.
+    """Return whether a text is short and begins with a capital letter, as neither numbers nor notes
+    do.
 
     >>> [_looks_like_a_name(text) for text in ("Marie Curie", "7", "Q7186", "7 May 1867", "http://a.org", "see below")]
     [True, False, False, False, False, False]
     """
     has_digits = any(letter.isdigit() for letter in text)
     is_short = len(text) <= LONGEST_NAME
-    return text[:1].isupper() and is_short and not has_digits and "@" not in text and "://" not in text
+    return (
+        text[:1].isupper() and is_short and not has_digits and "@" not in text and "://" not in text
+    )

@@ -13,10 +13,14 @@ from kbq.corpus.pages import Block, Contents
 
 BETWEEN = 6  # pieces that may stand between two chosen ones
 LEAST = (
-    0.2  # share of a page's sentences that a library chooses at least, to be taken at its word; others may be comments
+    # Share of a page's sentences that a library chooses at least, to be taken at its word; others
+    # may be comments.
+    0.2
 )
-ALIKE = 0.5  # share of the triples of words of a paragraph that are in the library's text, if it has chosen it
-READ_WHOLE, NAVIGATION = "pages read whole", "navigation"
+# Share of the triples of words of a paragraph that are in the library's text, if it has chosen it.
+ALIKE = 0.5
+READ_WHOLE = "pages read whole"
+NAVIGATION = "navigation"
 _LISTS = re.compile(
     r"see also|references|notes|footnotes|citations|sources|external links|further reading|(?:table of )?contents"
     r"|navigation menu|on this page|also in this section|read more|share this|you (?:may|might) also like"
@@ -33,7 +37,9 @@ _WORD = re.compile(r"\w+")
 
 
 def web_contents(text: str) -> Contents:
-    """Read a page. Raises CorpusError if it cannot be read, RecursionError if its elements are nested too deep."""
+    """Read a page. Raises CorpusError if it cannot be read, RecursionError if its elements are
+    nested too deep.
+    """
     root = html_tree(text)
     facts = _facts(root)
     window = _window_title(root, facts)
@@ -47,7 +53,8 @@ def web_contents(text: str) -> Contents:
 def own_pieces(root: Any, left_out: Counter[str]) -> list[Piece]:
     """Return the pieces of a page that are its own text, and count the others.
 
-    A library chooses paragraphs; headings, the rows of tables and what stands between paragraphs follow them.
+    A library chooses paragraphs; headings, the rows of tables and what stands between paragraphs
+    follow them.
     """
     body = root.find("body")
     pieces = pieces_of(root if body is None else body)
@@ -71,7 +78,11 @@ class _Chosen:
         from trafilatura import bare_extraction
 
         found = bare_extraction(root, fast=True, favor_recall=True, include_comments=False)
-        lines = [] if found is None else [" ".join(all_text(line).split()) for line in found.body.iter("*")]
+        lines = (
+            []
+            if found is None
+            else [" ".join(all_text(line).split()) for line in found.body.iter("*")]
+        )
         self._lines = {line.casefold() for line in lines}
         words = _WORD.findall(" ".join(lines[:1]).casefold())  # the first is the whole body
         self._text = f" {' '.join(words)} "
@@ -97,12 +108,21 @@ def _is_enough(pieces: Sequence[Piece], is_own: Sequence[bool]) -> bool:
 
 def is_prose(piece: Piece) -> bool:
     """Return whether a piece is a sentence or more, and mostly no link."""
-    return not piece.level and not piece.is_row and piece.share < 0.5 and len(piece.text.split()) > 9
+    return (
+        not piece.level and not piece.is_row and piece.share < 0.5 and len(piece.text.split()) > 9
+    )
 
 
 def _add_lists(pieces: Sequence[Piece], is_own: list[bool]) -> None:
-    """Take tables and lists whole if most of them is chosen, and tables of few links that stand beside chosen text."""
-    around = {outer for piece, is_kept in zip(pieces, is_own, strict=True) if is_kept for outer in _outside(piece)}
+    """Take tables and lists whole if most of them is chosen, and tables of few links that stand
+    beside chosen text.
+    """
+    around = {
+        outer
+        for piece, is_kept in zip(pieces, is_own, strict=True)
+        if is_kept
+        for outer in _outside(piece)
+    }
     for outer, group in groupby(range(len(pieces)), lambda place: _list_of(pieces[place])):
         parts = [place for place in group if not pieces[place].level]
         if outer is None or not parts:
@@ -124,10 +144,13 @@ def _list_of(piece: Piece) -> Any:
 
 
 def _add_between(pieces: Sequence[Piece], is_own: list[bool]) -> None:
-    """Take a few pieces between two chosen ones that stand beside one another, unless they are links."""
+    """Take a few pieces between two chosen ones that stand beside one another, unless they are
+    links.
+    """
     for is_kept, group in groupby(list(range(len(pieces))), lambda place: is_own[place]):
         places = list(group)
-        first, last = places[0] - 1, places[-1] + 1
+        first = places[0] - 1
+        last = places[-1] + 1
         if is_kept or first < 0 or last == len(pieces) or len(places) > BETWEEN:
             continue
         parent = pieces[first].source.getparent()
@@ -153,7 +176,9 @@ def _add_headings(pieces: Sequence[Piece], is_own: list[bool]) -> None:
 
 
 def _leave_sections(pieces: Sequence[Piece], is_own: list[bool]) -> None:
-    """Leave out lists under a heading such as "See also", and all that is under one such as "8 comments"."""
+    """Leave out lists under a heading such as "See also", and all that is under one such as "8
+    comments".
+    """
     level = 0
     is_of_readers = False
     for place, piece in enumerate(pieces):
@@ -161,7 +186,9 @@ def _leave_sections(pieces: Sequence[Piece], is_own: list[bool]) -> None:
         if piece.level and (_LISTS.fullmatch(text) or _READERS.fullmatch(text)):
             level = piece.level
             is_of_readers = _READERS.fullmatch(text) is not None
-        elif 0 < piece.level <= level or not (piece.level or is_of_readers or piece.is_item or piece.share > 0.3):
+        elif 0 < piece.level <= level or not (
+            piece.level or is_of_readers or piece.is_item or piece.share > 0.3
+        ):
             level = 0
         if level:
             is_own[place] = False
@@ -178,7 +205,9 @@ def _facts(root: Any) -> dict[str, str]:
 
 def _title(root: Any, facts: dict[str, str]) -> str:
     """Return the title that a page states for programs, without the name of the site."""
-    stated = [facts.get(name, "") for name in ("citation_title", "dc.title", "dcterms.title", "og:title")]
+    stated = [
+        facts.get(name, "") for name in ("citation_title", "dc.title", "dcterms.title", "og:title")
+    ]
     titles = (_without_site(title, facts) for title in (*stated, *_headlines(root)))
     return next((title for title in titles if title and title != facts.get("og:site_name")), "")
 
@@ -216,9 +245,18 @@ def _metadata(root: Any, facts: dict[str, str], text: str) -> dict[str, object]:
     language = root.get("lang") or root.get("{http://www.w3.org/XML/1998/namespace}lang") or ""
     author = _first_of(facts, "author", "dc.creator", "article:author")
     date = _first_of(facts, "date", "dc.date", "dcterms.date", "article:published_time")
-    links = [link.get("href", "") for link in root.iter("link") if "canonical" in link.get("rel", "").lower().split()]
+    links = [
+        link.get("href", "")
+        for link in root.iter("link")
+        if "canonical" in link.get("rel", "").lower().split()
+    ]
     saved = _SAVED.search(text, 0, 10_000)
-    urls = (*links, facts.get("og:url", ""), facts.get("dc.identifier", ""), saved[1] if saved else "")
+    urls = (
+        *links,
+        facts.get("og:url", ""),
+        facts.get("dc.identifier", ""),
+        saved[1] if saved else "",
+    )
     addresses = (url.strip() for url in urls if re.fullmatch(r"\s*https?://\S+\s*", url))
     return {"language": language, "author": author, "date": date, "url": next(addresses, "")}
 

@@ -1,7 +1,8 @@
 """Wikitext: write the templates of a page of MediaWiki as the text that their arguments say.
 
-Templates are not there to be expanded. A box becomes a paragraph for each argument, `Birth place: Ashcombe`; dates,
-measures and marks of languages become their text; any other template in a sentence says its arguments without names.
+Templates are not there to be expanded. A box becomes a paragraph for each argument,
+`Birth place: Ashcombe`; dates, measures and marks of languages become their text; any other
+template in a sentence says its arguments without names.
 """
 
 import re
@@ -20,10 +21,27 @@ ASIDE = re.compile(
     r"|.*(?:-stub|needed)",
     re.IGNORECASE | re.DOTALL,
 )
-DATE = re.compile(r"(?:birth|death|start|end|film)[- _]?(?:date|year).*|date|b?da|[bd]date.*", re.IGNORECASE)
-SECOND = re.compile(r"lang(?:-\w+)?|transl|transliteration|script|color|font color|abbrlink|tooltip2", re.IGNORECASE)
-FIRST = re.compile(r"nihongo|zh|korean|abbr|tooltip|convert|cvt|flag.*|nowrap|ill|interlanguage link", re.IGNORECASE)
-MONEY = {"usd": "$", "us$": "$", "gbp": "£", "eur": "€", "euro": "€", "jpy": "¥", "inr": "₹", "aud": "A$", "cad": "C$"}
+DATE = re.compile(
+    r"(?:birth|death|start|end|film)[- _]?(?:date|year).*|date|b?da|[bd]date.*", re.IGNORECASE
+)
+SECOND = re.compile(
+    r"lang(?:-\w+)?|transl|transliteration|script|color|font color|abbrlink|tooltip2", re.IGNORECASE
+)
+FIRST = re.compile(
+    r"nihongo|zh|korean|abbr|tooltip|convert|cvt|flag.*|nowrap|ill|interlanguage link",
+    re.IGNORECASE,
+)
+MONEY = {
+    "usd": "$",
+    "us$": "$",
+    "gbp": "£",
+    "eur": "€",
+    "euro": "€",
+    "jpy": "¥",
+    "inr": "₹",
+    "aud": "A$",
+    "cad": "C$",
+}
 UNSEEN = re.compile(
     r"(?:^|_)(?:image|img|logo|photo|picture|caption|alt|map|size|width|module|embed|footnotes)\d*(?:_|$)"
     r"|imagesize|(?:title|header|body|label|data|above|below)style|^(?:name|title)$"
@@ -33,7 +51,8 @@ BREAK = re.compile(r"(?:\s*(?:<br\s*/?>|\n+\s*[*#:;]*)\s*)+")
 
 
 def plain_wikitext(text: str, left_out: Counter[str]) -> tuple[str, str]:
-    """Return wikitext without templates, categories and pictures, and the words in bold letters that it begins with.
+    """Return wikitext without templates, categories and pictures, and the words in bold letters
+    that it begins with.
 
     Raises CorpusError if the page only leads to another one.
     """
@@ -46,11 +65,15 @@ def plain_wikitext(text: str, left_out: Counter[str]) -> tuple[str, str]:
     _say_all(code, left_out)
     plain = str(code)
     bold = re.search(r"'''(.+?)'''", re.split(r"\n==", plain)[0])
-    return plain, re.sub(r"''+|\[\[(?:[^\]|]*\|)?|\]\]|<[^>]*>", "", bold[1]).strip() if bold else ""
+    return plain, re.sub(
+        r"''+|\[\[(?:[^\]|]*\|)?|\]\]|<[^>]*>", "", bold[1]
+    ).strip() if bold else ""
 
 
 def _say_all(code: Any, left_out: Counter[str]) -> None:
-    """Put text in the place of each template, and remove what a reader of the page does not see in its text."""
+    """Put text in the place of each template, and remove what a reader of the page does not see in
+    its text.
+    """
     from mwparserfromhell.nodes import Template, Wikilink
 
     begins_line = True
@@ -71,10 +94,18 @@ def _said(template: Any, begins_line: bool, left_out: Counter[str]) -> str:
         _say_all(argument.value, left_out)
     name = " ".join(str(template.name).replace("_", " ").split())
     named = {
-        str(parameter.name).strip(): str(parameter.value).strip() for parameter in template.params if parameter.showkey
+        str(parameter.name).strip(): str(parameter.value).strip()
+        for parameter in template.params
+        if parameter.showkey
     }
-    unnamed = [str(parameter.value).strip() for parameter in template.params if not parameter.showkey]
-    if begins_line and sum(bool(value) for value in named.values()) >= BOX and not ASIDE.fullmatch(name):
+    unnamed = [
+        str(parameter.value).strip() for parameter in template.params if not parameter.showkey
+    ]
+    if (
+        begins_line
+        and sum(bool(value) for value in named.values()) >= BOX
+        and not ASIDE.fullmatch(name)
+    ):
         return _box(named)
     said = "" if ASIDE.fullmatch(name) else _inline(name, unnamed, named)
     left_out["templates"] += not said

@@ -1,1 +1,3 @@
-"""Dump: encode the pages of a corpus once, as vectors on disk in the form in which they are searched."""
+"""Dump: encode the pages of a corpus once, as vectors on disk in the form in which they are
+searched.
+"""

@@ -1,8 +1,9 @@
 """Building: write pages as the shards of a phrase dump in bounded memory; a killed build resumes.
 
-Pages are encoded in blocks. After each block, everything is on the disk, and `building.json` is replaced atomically to
-record it. A resumed build reads the corpus again, checks that it has not changed, and encodes the missing blocks. They
-are cut in the same way and therefore give the same bytes.
+Pages are encoded in blocks. After each block, everything is on the disk, and `building.json` is
+replaced atomically to record it. A resumed build reads the corpus again, checks that it has not
+changed, and encodes the missing blocks. They are cut in the same way and therefore give the same
+bytes.
 """
 
 import hashlib
@@ -12,7 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kbq.corpus.pages import Page
-from kbq.dump.manifest import FORMAT, STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
+from kbq.dump.manifest import (
+    FORMAT,
+    STATE,
+    Manifest,
+    is_knowledge_base,
+    read_manifest,
+    refuse_other_model,
+)
 from kbq.dump.page_encoder import StartEncoders, encode_blocks
 from kbq.dump.shard_writer import EncodedParagraphs, Progress, ShardWriter, page_digest
 from kbq.dump.shards import Counts, ShardEntry, shard_name
@@ -34,7 +42,9 @@ class OtherCorpusError(KnowledgeBaseError):
 
 @dataclass(frozen=True, slots=True)
 class BuildState:
-    """The progress of a build. `pages` and the digest `corpus` cover the part of the corpus that is on the disk."""
+    """The progress of a build. `pages` and the digest `corpus` cover the part of the corpus that is
+    on the disk.
+    """
 
     model: str  # phrase fingerprint
     first_shard: int  # the first one of this build; earlier ones are published already
@@ -45,7 +55,9 @@ class BuildState:
 
 
 class _Block(NamedTuple):
-    """Pages to encode together. `consumed` and `digest` cover the corpus up to the end of the block."""
+    """Pages to encode together. `consumed` and `digest` cover the corpus up to the end of the
+    block.
+    """
 
     pages: list[Page]
     digests: list[bytes]  # one of each page
@@ -56,7 +68,8 @@ class _Block(NamedTuple):
 def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
     """Return the manifest of the knowledge base to append to, or an empty one for an empty folder.
 
-    Raises KnowledgeBaseError if the folder holds something else, ModelError if it was built with another model.
+    Raises KnowledgeBaseError if the folder holds something else, ModelError if it was built with
+    another model.
     """
     if append:
         manifest = read_manifest(folder)
@@ -64,12 +77,17 @@ def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
         return replace(manifest, model=model.source)  # the model may have moved
     if is_knowledge_base(folder):
         raise KnowledgeBaseError(
-            f"{folder} already holds a knowledge base: add to it with --append, or choose another folder"
+            f"{folder} already holds a knowledge base: add to it with --append, or choose another "
+            "folder"
         )
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     if names and not any(name == STATE or is_left_of(name, STATE) for name in names):
-        raise KnowledgeBaseError(f"{folder} is not empty, and holds no unfinished build: choose another folder")
-    return Manifest(model.source, model.config.phrase_fingerprint, model.dim, model.config.filter_threshold)
+        raise KnowledgeBaseError(
+            f"{folder} is not empty, and holds no unfinished build: choose another folder"
+        )
+    return Manifest(
+        model.source, model.config.phrase_fingerprint, model.dim, model.config.filter_threshold
+    )
 
 
 def build_shards(
@@ -82,30 +100,40 @@ def build_shards(
     encode: Callable[[Sequence[Any]], EncodedParagraphs] | None = None,
     with_vectors: bool = True,
 ) -> tuple[list[ShardEntry], str]:
-    """Write the missing shards, block by block, and return all shards of the build and a digest of the corpus.
+    """Write the missing shards, block by block, and return all shards of the build and a digest of
+    the corpus.
 
     `encode` returns the paragraphs of pages that have been encoded elsewhere.
     """
     make_folders(folder)
-    state, dim = _read_state(folder, model, first_shard), model.dim if with_vectors else None
+    state = _read_state(folder, model, first_shard)
+    dim = model.dim if with_vectors else None
     report(_total(state))
     write_record(folder / STATE, state, FORMAT)  # first: a folder that is not empty needs it
     try:
-        writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), dim, state.current)
+        writer = ShardWriter(
+            folder / shard_name(first_shard + len(state.finished)), dim, state.current
+        )
     except ValueError as error:
         raise KnowledgeBaseError(
-            f"{folder} holds an unfinished build, which is damaged ({error}): {_how_to_restart(folder, first_shard)}"
+            f"{folder} holds an unfinished build, which is damaged ({error}): "
+            f"{_how_to_restart(folder, first_shard)}"
         ) from None
     try:
         blocks = _new_blocks(pages, state, folder)
         encoded_blocks = (
-            encode_blocks(model, blocks, lambda block: block.pages, start_encoders) if encode is None
+            encode_blocks(model, blocks, lambda block: block.pages, start_encoders)
+            if encode is None
             else ((block, encode(block.pages)) for block in blocks)
-        )  # fmt: skip
+        )
         for block, encoded in encoded_blocks:
             if writer.counts.rows >= SHARD_ROWS:
-                state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
-                writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), dim, state.current)
+                state = replace(
+                    state, finished=(*state.finished, writer.close()), current=Progress()
+                )
+                writer = ShardWriter(
+                    folder / shard_name(first_shard + len(state.finished)), dim, state.current
+                )
             writer.append(block.pages, block.digests, encoded)
             state = replace(state, pages=block.consumed, corpus=block.digest, current=writer.sync())
             write_record(folder / STATE, state, FORMAT)
@@ -113,7 +141,8 @@ def build_shards(
             give_memory_back()
         return [*state.finished, writer.close()], state.corpus
     except KbqError:
-        if state.pages == 0:  # nothing to resume, for instance after a wrong file: leave the folder as it was
+        # Nothing to resume, for instance after a wrong file: leave the folder as it was.
+        if state.pages == 0:
             writer.abandon()
             remove_folder(folder / shard_name(first_shard))
             remove_file(folder / STATE)
@@ -124,11 +153,14 @@ def build_shards(
 
 
 def _new_blocks(pages: Iterable[Page], state: BuildState, folder: Path) -> Iterator[_Block]:
-    """Yield the blocks that are not on the disk. Raises OtherCorpusError if the others come from another corpus."""
+    """Yield the blocks that are not on the disk. Raises OtherCorpusError if the others come from
+    another corpus.
+    """
     digest = hashlib.blake2b(digest_size=16)
     consumed = 0
     for block in _blocks(pages):
-        before, consumed = consumed, consumed + len(block)
+        before = consumed
+        consumed = consumed + len(block)
         digests = [page_digest(page) for page in block]
         digest.update(b"".join(digests))
         if before < state.pages <= consumed:  # unless this ends a block, the corpus has changed
@@ -148,7 +180,8 @@ def _blocks(pages: Iterable[Page]) -> Iterator[list[Page]]:
         size += sum(len(paragraph.text) for paragraph in page.paragraphs) + 100
         if size >= BLOCK_CHARACTERS:
             yield block
-            block, size = [], 0
+            block = []
+            size = 0
     if block:
         yield block
 

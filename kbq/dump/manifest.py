@@ -1,4 +1,6 @@
-"""Manifest: the file that describes a knowledge base. Writing it, last and atomically, publishes a change."""
+"""Manifest: the file that describes a knowledge base. Writing it, last and atomically, publishes a
+change.
+"""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,20 +13,36 @@ from msgspec import Meta
 
 import kbq
 from kbq.answers import IndexKind
-from kbq.dump.shards import REPAIR, Counts, HexDigits, PhraseLimit, Shard, ShardEntry, deleted_file, read_deleted
+from kbq.dump.shards import (
+    REPAIR,
+    Counts,
+    HexDigits,
+    PhraseLimit,
+    Shard,
+    ShardEntry,
+    deleted_file,
+    read_deleted,
+)
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.plugins import plugin
 from kbq.storage.folders import discard_folder, refuse_strange_files
 from kbq.storage.machine import stays_in_memory
 from kbq.storage.reading import CHECK, reading_from, reading_problem
-from kbq.storage.records import OtherFormatError, digest_of_record, read_object, read_record, write_record
+from kbq.storage.records import (
+    OtherFormatError,
+    digest_of_record,
+    read_object,
+    read_record,
+    write_record,
+)
 from kbq.storage.seals import SEAL, Damage, FileSeal, all_damage, first_damage, read_seal
 from kbq.storage.writing import remove_file, writing_alone, writing_to
 
 if TYPE_CHECKING:
     from kbq.model.model import Model
 
-IMPORTED = "official"  # the kind of an index that another program built, and the folder of its parts
+# The kind of an index that another program built, and the folder of its parts.
+IMPORTED = "official"
 LINK = "index.faiss"  # a name in that folder: the only link that a knowledge base may have
 
 MANIFEST = "manifest.json"
@@ -38,7 +56,8 @@ Number = Annotated[int, Meta(ge=0)]
 
 def sentence(kb: Path, damage: Damage) -> str:
     """Say what is wrong with a file, and what to do: an index can be built again from the shards."""
-    parts, advice = damage.path.relative_to(kb).parts, "restore it from a copy, or build the knowledge base again"
+    parts = damage.path.relative_to(kb).parts
+    advice = "restore it from a copy, or build the knowledge base again"
     if IMPORTED in parts:
         advice = f"put back the official file, or delete {kb} and import the index again"
     elif any(part.startswith("sparta") for part in parts[:2]):
@@ -52,7 +71,8 @@ def sentence(kb: Path, damage: Damage) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """An index of the shards. Its recall is the share of exact search's ten best phrases that it finds.
+    """An index of the shards. Its recall is the share of exact search's ten best phrases that it
+    finds.
 
     The recall of an official index is unknown, as there are no vectors to search exactly.
     """
@@ -63,18 +83,22 @@ class IndexEntry:
     recall: Share = 1.0  # measured recall
     queries: Number = 0  # number of queries on which it was measured
     filter: float | None = None  # only rows with a filter logit above this are in the index
-    asked: HexDigits = ""  # digest of the given queries and the tuned encoder that it was made for, if any
+    # Digest of the given queries and the tuned encoder that it was made for, if any.
+    asked: HexDigits = ""
 
     @property
     def facts(self) -> str:
-        """What decides its hits, beside the shards: `exact`, or its kind with all that it was made for."""
+        """What decides its hits, beside the shards: `exact`, or its kind with all that it was made
+        for.
+        """
         return self.kind if self.kind == "exact" else f"{self.part}, {self.probes} cells"
 
     @property
     def part(self) -> str:
         """The name of its folder in that of a shard.
 
-        An index with another filter, or for other queries, has another folder, so that the index in use stays until
+        An index with another filter, or for other queries, has another folder, so that the index in
+        use stays until
         the manifest names the new one. Disk indexes do not depend on queries.
         """
         above = "" if self.filter is None else f"-above{self.filter!r}"
@@ -86,8 +110,9 @@ class IndexEntry:
 class Manifest:
     """A published knowledge base.
 
-    `corpora` holds a digest of each corpus that was added. `index` is the default, `others` can be chosen. `seals` are
-    the digests of the seals of index folders, by their paths below the knowledge base; `shards` has those of shards.
+    `corpora` holds a digest of each corpus that was added. `index` is the default, `others` can be
+    chosen. `seals` are the digests of the seals of index folders, by their paths below the
+    knowledge base; `shards` has those of shards.
     """
 
     model: str  # name or folder of the model that it was built with
@@ -120,7 +145,9 @@ class Manifest:
         return sum((shard.size for shard in self.shards), Counts())
 
     def parts(self, *entries: IndexEntry) -> list[str]:
-        """Return the folders of all word indexes and these vector indexes, as paths below the knowledge base."""
+        """Return the folders of all word indexes and these vector indexes, as paths below the
+        knowledge base.
+        """
         sparta = [f"sparta-{self.sparta}"] * bool(self.sparta)
         vectors = [entry.part for entry in entries if entry.kind != "exact"]
         parts = [*sparta, *[IMPORTED] * (IMPORTED in vectors)]
@@ -153,7 +180,9 @@ class Manifest:
             raise KnowledgeBaseError(plugin("codes").codes_instead_of_vectors(folder))
 
     def entry(self, folder: Path, kind: IndexKind | None) -> IndexEntry:
-        """Return the index of a kind, by default the first. Raises KnowledgeBaseError if there is none."""
+        """Return the index of a kind, by default the first. Raises KnowledgeBaseError if there is
+        none.
+        """
         by_kind = {entry.kind: entry for entry in self.available}
         if kind is not None and kind not in by_kind:
             self.refuse_codes(folder)
@@ -165,7 +194,9 @@ class Manifest:
 
     def with_shards(self, shards: Sequence[ShardEntry], corpus: str) -> "Manifest":
         """Return the manifest with another corpus, and without SPARTA, which the new shards lack."""
-        return dataclasses.replace(self, shards=(*self.shards, *shards), corpora=(*self.corpora, corpus), sparta="")
+        return dataclasses.replace(
+            self, shards=(*self.shards, *shards), corpora=(*self.corpora, corpus), sparta=""
+        )
 
     def shard_folders(self, folder: Path) -> list[Path]:
         return [folder / shard.name for shard in self.shards]
@@ -181,23 +212,36 @@ class Manifest:
         if self.has_codes:
             shards = plugin("codes").open_shards(folder, self)
         else:
-            shards = [Shard(folder / entry.name, stay, entry.deleted, self.phrases) for entry in self.shards]
+            shards = [
+                Shard(folder / entry.name, stay, entry.deleted, self.phrases)
+                for entry in self.shards
+            ]
         for shard, entry in zip(shards, self.shards, strict=True):
-            rows, pages = entry.size.rows, entry.size.pages
+            rows = entry.size.rows
+            pages = entry.size.pages
             if (shard.shape, len(shard.ids)) != ((rows, self.dim), pages):
                 raise KnowledgeBaseError(
-                    f"shard {shard.folder} holds {len(shard)} rows of {shard.shape[1]} dimensions and "
-                    f"{len(shard.ids)} pages, the manifest says {rows} of {self.dim} and {pages}: {REPAIR}"
+                    f"shard {shard.folder} holds {len(shard)} rows of {shard.shape[1]} dimensions "
+                    f"and {len(shard.ids)} pages, the manifest says {rows} of {self.dim} and "
+                    f"{pages}: {REPAIR}"
                 )
         return shards
 
     def without_seals(self, parts: Iterable[str]) -> "Manifest":
-        """Return the manifest without the seals of rebuilt indexes, which are read when it is written."""
+        """Return the manifest without the seals of rebuilt indexes, which are read when it is
+        written.
+        """
         gone = set(parts)
-        return dataclasses.replace(self, seals={name: seal for name, seal in self.seals.items() if name not in gone})
+        return dataclasses.replace(
+            self, seals={name: seal for name, seal in self.seals.items() if name not in gone}
+        )
 
-    def _sealed(self, folder: Path, parts: Iterable[str]) -> tuple[dict[Path, FileSeal], list[Damage]]:
-        """Return the files of some parts, as their seals list them, and what is wrong with these seals."""
+    def _sealed(
+        self, folder: Path, parts: Iterable[str]
+    ) -> tuple[dict[Path, FileSeal], list[Damage]]:
+        """Return the files of some parts, as their seals list them, and what is wrong with these
+        seals.
+        """
         files: dict[Path, FileSeal] = {}
         damages = []
         seals = self.seals | {shard.name: shard.seal for shard in self.shards}
@@ -212,9 +256,11 @@ class Manifest:
         return files, damages
 
     def files(self, folder: Path, parts: Iterable[str]) -> dict[Path, FileSeal]:
-        """Return the files of some parts, which are folders below the knowledge base, as their seals list them.
+        """Return the files of some parts, which are folders below the knowledge base, as their
+        seals list them.
 
-        Raises KnowledgeBaseError if a seal is missing, damaged, or not the one that the manifest names.
+        Raises KnowledgeBaseError if a seal is missing, damaged, or not the one that the manifest
+        names.
         """
         files, damages = self._sealed(folder, parts)
         if damages:
@@ -222,8 +268,12 @@ class Manifest:
         return files
 
     def all_files(self, folder: Path) -> tuple[dict[Path, FileSeal], list[Damage]]:
-        """Return all sealed files, and what is wrong with the seals and with lists of deleted pages."""
-        files, damages = self._sealed(folder, [*(shard.name for shard in self.shards), *self.parts(*self.entries)])
+        """Return all sealed files, and what is wrong with the seals and with lists of deleted
+        pages.
+        """
+        files, damages = self._sealed(
+            folder, [*(shard.name for shard in self.shards), *self.parts(*self.entries)]
+        )
         for shard in self.shards:
             try:
                 read_deleted(folder / shard.name, shard.deleted)
@@ -233,7 +283,9 @@ class Manifest:
 
     @contextmanager
     def damage_explained(self, folder: Path) -> Iterator[None]:
-        """Turn an unexpected error into a KnowledgeBaseError that names a damaged file, if there is one."""
+        """Turn an unexpected error into a KnowledgeBaseError that names a damaged file, if there is
+        one.
+        """
         try:
             yield
         except (KbqError, MemoryError, OSError):
@@ -248,13 +300,14 @@ class Manifest:
 
 def refuse_other_model(folder: Path, manifest: Manifest, model: "Model") -> None:
     """Raise ModelError if a knowledge base was built with another phrase encoder."""
-    then, now = manifest.model_fingerprint, model.config.phrase_fingerprint
+    then = manifest.model_fingerprint
+    now = model.config.phrase_fingerprint
     if then == now:
         return
     if manifest.model == model.source:
         raise ModelError(
-            f"the model {model.source} has changed since {folder} was built with it ({then}, now {now}): "
-            "build the knowledge base again, or restore the earlier model"
+            f"the model {model.source} has changed since {folder} was built with it ({then}, now "
+            f"{now}): build the knowledge base again, or restore the earlier model"
         )
     raise ModelError(
         f"{folder} was built with the model {manifest.model} ({then}), not {model.source} ({now}): "
@@ -269,7 +322,8 @@ def is_knowledge_base(folder: Path) -> bool:
 def read_manifest(folder: Path) -> Manifest:
     """Read a manifest.
 
-    Raises KnowledgeBaseError if it is missing, damaged, or of another format version, or if the folder has links.
+    Raises KnowledgeBaseError if it is missing, damaged, or of another format version, or if the
+    folder has links.
     """
     path = folder / MANIFEST
     if path.is_symlink() or path.exists():  # else the folder may be any, and large
@@ -293,7 +347,12 @@ def read_manifest(folder: Path) -> Manifest:
 
 def refuse_strange_parts(folder: Path) -> None:
     """Raise KnowledgeBaseError for links and devices, which no knowledge base has."""
-    refuse_strange_files(folder, "a knowledge base", KnowledgeBaseError, lambda path: path == folder / IMPORTED / LINK)
+    refuse_strange_files(
+        folder,
+        "a knowledge base",
+        KnowledgeBaseError,
+        lambda path: path == folder / IMPORTED / LINK,
+    )
 
 
 def _why_not(folder: Path) -> str:
@@ -304,7 +363,10 @@ def _why_not(folder: Path) -> str:
         )
     if folder.exists():
         what = f"has no {MANIFEST}" if folder.is_dir() else "is a file, not a folder"
-        return f"{folder} is not a knowledge base ({what}): make one in a new folder with `kbq build CORPUS KB`"
+        return (
+            f"{folder} is not a knowledge base ({what}): make one in a new folder with `kbq build "
+            "CORPUS KB`"
+        )
     return f"{folder} does not exist: make a knowledge base with `kbq build CORPUS {folder}`"
 
 
@@ -316,7 +378,8 @@ def publish(folder: Path, manifest: Manifest) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
-    """Replace the manifest, with the seals of new indexes, and return it. An unfinished build can still be resumed.
+    """Replace the manifest, with the seals of new indexes, and return it. An unfinished build can
+    still be resumed.
 
     Raises KnowledgeBaseError if a new index has no seal, or belongs to another shard.
     """
@@ -340,12 +403,14 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
 def changing(folder: Path, in_parts: bool = False) -> Iterator[Manifest]:
     """Lock a published knowledge base, remove what killed runs have left, and yield its manifest.
 
-    `in_parts`: the work publishes several manifests, and goes on with the next one if it is done again.
+    `in_parts`: the work publishes several manifests, and goes on with the next one if it is done
+    again.
     """
     read_manifest(folder)  # first, so that only a knowledge base is locked
     with writing_to(folder, KnowledgeBaseError, goes_on=True), writing_alone(folder):
         manifest = read_manifest(folder)
-        with suppress(OSError, ValueError, TypeError, KeyError):  # a damaged state is reported when it is resumed
+        # A damaged state is reported when it is resumed.
+        with suppress(OSError, ValueError, TypeError, KeyError):
             if read_object(folder / STATE)["first_shard"] < manifest.next_shard:
                 remove_file(folder / STATE)  # the build was killed just after it was published
         remove_unnamed_shards(folder, manifest)
@@ -356,11 +421,14 @@ def changing(folder: Path, in_parts: bool = False) -> Iterator[Manifest]:
                 if in_parts or read_manifest(folder) == manifest:
                     raise
                 reason = f"{folder} has been changed as asked, but then there was an error"
-                raise KnowledgeBaseError(f"{reason} ({error.strerror or error}): {CHECK}") from error
+                raise KnowledgeBaseError(
+                    f"{reason} ({error.strerror or error}): {CHECK}"
+                ) from error
 
 
 def remove_unnamed_shards(folder: Path, manifest: Manifest) -> None:
-    """Remove shards and lists of deleted pages that neither the manifest nor an unfinished build needs.
+    """Remove shards and lists of deleted pages that neither the manifest nor an unfinished build
+    needs.
 
     What cannot be removed stays until the next change: nothing names it, so nothing needs it.
     """

@@ -19,20 +19,32 @@ TERMS = 500  # kept for each sentence: in the paper, 500 reach an MRR of 0.77, a
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """How a knowledge base is built; an update uses some of it. Raises KnowledgeBaseError for invalid values."""
+    """How a knowledge base is built; an update uses some of it. Raises KnowledgeBaseError for
+    invalid values.
+    """
 
     format: Annotated[CorpusFormat, Option("Format of the corpus.")] = "auto"
-    columns: CorpusColumns | None = None  # what a table, or jsonl, calls the columns of ids, titles and texts
+    # What a table, or jsonl, calls the columns of ids, titles and texts.
+    columns: CorpusColumns | None = None
     documents: DocumentOptions | None = None
-    index: Annotated[WantedKind, Option("auto: exact up to about 2 million kept tokens, compact above.")] = "auto"
-    bm25: Annotated[bool, Option("Also index the words; --append does as the build did.", flag="--bm25/--no-bm25")] = (
-        True
-    )
-    sparta: Annotated[Path | None, Option("A SPARTA model whose impacts to add, as `kbq index sparta` does.")] = None
-    terms: Annotated[int, Option("How many of each sentence's SPARTA impacts to keep.", least=1)] = TERMS
+    index: Annotated[
+        WantedKind, Option("auto: exact up to about 2 million kept tokens, compact above.")
+    ] = "auto"
+    bm25: Annotated[
+        bool,
+        Option("Also index the words; --append does as the build did.", flag="--bm25/--no-bm25"),
+    ] = True
+    sparta: Annotated[
+        Path | None, Option("A SPARTA model whose impacts to add, as `kbq index sparta` does.")
+    ] = None
+    terms: Annotated[
+        int, Option("How many of each sentence's SPARTA impacts to keep.", least=1)
+    ] = TERMS
     append: Annotated[bool, Option("Add to an existing knowledge base.")] = False
     skip_bad_lines: Annotated[bool, Option("Report bad lines and go on.")] = False
-    workers: Annotated[int, Option("Processes that encode, each with one thread; they take turns on GPUs.", 1, 256)] = 1
+    workers: Annotated[
+        int, Option("Processes that encode, each with one thread; they take turns on GPUs.", 1, 256)
+    ] = 1
 
     def __post_init__(self) -> None:
         check(self, KnowledgeBaseError)
@@ -41,8 +53,8 @@ class BuildOptions:
 class CorpusKwargs(TypedDict, total=False):
     """The options of every method that reads a corpus; see `BuildOptions`.
 
-    `report` is called after each block with the counts so far, `report_stage` with the progress of indexing, and `note`
-    with each message for the user.
+    `report` is called after each block with the counts so far, `report_stage` with the progress of
+    indexing, and `note` with each message for the user.
     """
 
     format: CorpusFormat
@@ -78,10 +90,15 @@ class BuildKwargs(CorpusKwargs, total=False):
 
 
 def build_options(words: Mapping[str, Any], known: type) -> tuple[BuildOptions, dict[str, Any]]:
-    """Split the keywords of a method, whose names `known` declares, into options and others; paths may be texts."""
+    """Split the keywords of a method, whose names `known` declares, into options and others; paths
+    may be texts.
+    """
     refuse_unknown_options(words, known.__annotations__, KnowledgeBaseError)
     names = {field.name for field in fields(BuildOptions)}
-    given, others = ({name: words[name] for name in words if (name in names) == is_one} for is_one in (True, False))
+    given, others = (
+        {name: words[name] for name in words if (name in names) == is_one}
+        for is_one in (True, False)
+    )
     if given.get("sparta") is not None:
         given["sparta"] = as_path(given["sparta"], "a SPARTA model")
     return BuildOptions(**given), others

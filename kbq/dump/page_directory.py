@@ -39,14 +39,20 @@ class Pages:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Open a knowledge base. Raises KnowledgeBaseError if the folder does not hold a complete one."""
+        """Open a knowledge base. Raises KnowledgeBaseError if the folder does not hold a complete
+        one.
+        """
         return cls(read_manifest(folder).open_shards(folder))
 
     def ids(self) -> Iterator[str]:
         return (page_id for shard in self._shards for _, page_id in shard.live_ids())
 
     def names(self) -> Iterator[tuple[str, str]]:
-        return ((page_id, shard.titles[page]) for shard in self._shards for page, page_id in shard.live_ids())
+        return (
+            (page_id, shard.titles[page])
+            for shard in self._shards
+            for page, page_id in shard.live_ids()
+        )
 
     def visible_names(self) -> Iterator[tuple[str, str]]:
         """Yield the ids and titles of the pages that answers may come from; see `Shard.show_only`."""
@@ -54,18 +60,26 @@ class Pages:
             pages = shard.live_pages()
             if shard.shown is not None:
                 pages = np.bincount(shard.paragraph_pages, shard.shown, len(shard.ids)) > 0
-            yield from ((shard.ids[page], shard.titles[page]) for page in np.flatnonzero(pages).tolist())
+            yield from (
+                (shard.ids[page], shard.titles[page]) for page in np.flatnonzero(pages).tolist()
+            )
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
         return (shard.metadata_of(page) for shard in self._shards for page, _ in shard.live_ids())
 
     def place(self, page_id: str) -> PagePlace | None:
         places = self._table.places(page_id)  # nearly always one at most
-        return next((place for place in places if self._shards[place.shard].ids[place.page] == page_id), None)
+        return next(
+            (place for place in places if self._shards[place.shard].ids[place.page] == page_id),
+            None,
+        )
 
     def chosen(self, ids: Iterable[str]) -> tuple[list[Bools], list[str]]:
-        """Return whether each page of each shard is one of these, and the unknown ids. Shapes: (pages,)."""
-        masks, unknown = [np.zeros(len(shard.ids), bool) for shard in self._shards], []
+        """Return whether each page of each shard is one of these, and the unknown ids. Shapes:
+        (pages,).
+        """
+        masks = [np.zeros(len(shard.ids), bool) for shard in self._shards]
+        unknown = []
         for page_id in ids:
             place = self.place(page_id)
             if place is None:
@@ -87,7 +101,9 @@ class Pages:
         return None if place is None else self._shards[place.shard].page(place.page)
 
     def text_of(self, page_id: str, paragraph: int | None) -> str | None:
-        """Return a paragraph by the corpus's number, by default the page's first, or None if there is none."""
+        """Return a paragraph by the corpus's number, by default the page's first, or None if there
+        is none.
+        """
         page = self.page(page_id)
         paragraphs = page.paragraphs if page else ()
         if paragraph is None:
@@ -129,13 +145,16 @@ class _Table:
         numbers = np.concatenate([*pages, np.empty(0, np.int64)])
         keys = np.fromiter(map(_key, names), np.uint64, len(numbers))
         order = np.argsort(keys, kind="stable")
-        self._keys, self._pages = keys[order], numbers[order]
+        self._keys = keys[order]
+        self._pages = numbers[order]
         self._shards = np.repeat(np.arange(len(pages)), [len(page) for page in pages])[order]
 
     def places(self, name: str) -> list[PagePlace]:
         """Return the pages whose name has the same digest; once in 2^64 pairs, it is another name."""
         first, stop = (np.searchsorted(self._keys, _key(name), side) for side in ("left", "right"))
-        return list(map(PagePlace, self._shards[first:stop].tolist(), self._pages[first:stop].tolist()))
+        return list(
+            map(PagePlace, self._shards[first:stop].tolist(), self._pages[first:stop].tolist())
+        )
 
 
 def _key(name: str) -> np.uint64:
@@ -147,4 +166,6 @@ def refuse_unknown(folder: Path, ids: Sequence[str]) -> None:
     if len(ids) == 1:
         raise KnowledgeBaseError(f"{folder} has no page {ids[0]!r}: check its id")
     if ids:
-        raise KnowledgeBaseError(f"{folder} has no pages with {len(ids):,} of these ids: check them", list(ids))
+        raise KnowledgeBaseError(
+            f"{folder} has no pages with {len(ids):,} of these ids: check them", list(ids)
+        )

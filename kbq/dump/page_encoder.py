@@ -1,9 +1,10 @@
-"""Page encoder: encode blocks of pages as the kept tokens of their paragraphs, in one process or several.
+"""Page encoder: encode blocks of pages as the kept tokens of their paragraphs, in one process or
+several.
 
-A GPU computes a block while the host prepares the next one; the tokens of each batch of windows come back in one
-transfer. Each worker has its own copy of the model and computes with one thread, on the CPU or on one of the GPUs.
-Results are in the order of the blocks, and workers write no files, so the bytes of a build do not depend on their
-number.
+A GPU computes a block while the host prepares the next one; the tokens of each batch of windows
+come back in one transfer. Each worker has its own copy of the model and computes with one thread,
+on the CPU or on one of the GPUs. Results are in the order of the blocks, and workers write no
+files, so the bytes of a build do not depend on their number.
 """
 
 import io
@@ -33,7 +34,8 @@ EXTRA = 5  # bytes of a token behind its vector: a logit, and these three flags
 Block = TypeVar("Block")
 Started = TypeVar("Started")
 
-AHEAD = 1  # blocks queued for each worker, or for the GPU of this process, so that none waits for the disk
+# Blocks queued for each worker, or for the GPU of this process, so that none waits for the disk.
+AHEAD = 1
 
 
 class PageEncoder:
@@ -42,7 +44,8 @@ class PageEncoder:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._network = fast_copy(model.phrases.backbone, model.device)
-        self._chooses_first = model.device.type == "cpu"  # a GPU would wait to learn how many tokens are kept
+        # A GPU would wait to learn how many tokens are kept.
+        self._chooses_first = model.device.type == "cpu"
         self._scale = torch.from_numpy(model.scale).to(model.device)
 
     def __call__(self, block: Sequence[Page]) -> EncodedParagraphs:
@@ -53,8 +56,12 @@ class PageEncoder:
         model = self._model
         titles = tokenize(model.tokenizer, [page.title for page in block])
         paragraphs = [paragraph for page in block for paragraph in page.paragraphs]
-        texts = tokenize(model.tokenizer, [paragraph.text[paragraph.begin :] for paragraph in paragraphs])
-        title_ids = [title.ids for page, title in zip(block, titles, strict=True) for _ in page.paragraphs]
+        texts = tokenize(
+            model.tokenizer, [paragraph.text[paragraph.begin :] for paragraph in paragraphs]
+        )
+        title_ids = [
+            title.ids for page, title in zip(block, titles, strict=True) for _ in page.paragraphs
+        ]
         cut = [
             windows(model.tokenizer, title, text, model.config.window)
             for title, text in zip(title_ids, texts, strict=True)
@@ -76,10 +83,13 @@ class PageEncoder:
 
     @torch.inference_mode()
     def _asked_for(self, batch: EncodedBatch) -> "_Batch":
-        """Request the tokens of a batch, which the device selects. A CPU quantises only the kept ones."""
+        """Request the tokens of a batch, which the device selects. A CPU quantises only the kept
+        ones.
+        """
         config = self._model.config
         logits = batch.logits.amax(dim=2).masked_fill_(~batch.own, -torch.inf)
-        # The best token of a window is always kept, as a phrase by itself, so that every paragraph can be found.
+        # The best token of a window is always kept, as a phrase by itself, so that every paragraph
+        # can be found.
         best = (logits == logits.amax(dim=1, keepdim=True)) & batch.own
         kept = (logits > config.filter_threshold) | best
         opens, closes = ((batch.logits > config.edge_threshold) | best[:, :, None]).unbind(dim=2)
@@ -89,7 +99,11 @@ class PageEncoder:
             part.flatten(0, 1) if places is None else part.flatten(0, 1)[places]
             for part in (batch.vectors, logits[..., None], flags[..., None])
         )
-        columns = quantise(vectors, self._scale, config.value_offset), logits.view(torch.int8), flags.to(torch.int8)
+        columns = (
+            quantise(vectors, self._scale, config.value_offset),
+            logits.view(torch.int8),
+            flags.to(torch.int8),
+        )
         on_host = torch.cat(columns, dim=1).to("cpu", non_blocking=True)
         return _Batch(np.array(batch.members), batch.own.shape[1], places, on_host)
 
@@ -105,7 +119,9 @@ class _Batch(NamedTuple):
     def kept(self) -> tuple[Rows, Rows, NDArray[np.int8]]:
         """Return the window, the place in it and the bytes of each kept token, window by window."""
         tokens = self.tokens.numpy()
-        places = np.flatnonzero(tokens[:, -1] & KEPT) if self.places is None else self.places.numpy()
+        places = (
+            np.flatnonzero(tokens[:, -1] & KEPT) if self.places is None else self.places.numpy()
+        )
         window, place = np.divmod(places, self.width)
         return self.members[window], place, tokens[places] if self.places is None else tokens
 
@@ -117,22 +133,31 @@ def _in_order(
     texts: Sequence[Tokens],
     dim: int,
 ) -> EncodedParagraphs:
-    """Return paragraphs with the kept tokens of their windows. `cut` holds the windows of each, `texts` its tokens."""
+    """Return paragraphs with the kept tokens of their windows. `cut` holds the windows of each,
+    `texts` its tokens.
+    """
     flat = [window for of_paragraph in cut for window in of_paragraph]
     found = [part.kept() for part in parts]
     owners = np.concatenate([np.empty(0, np.int64), *(members for members, _, _ in found)])
     order = np.argsort(owners, kind="stable")  # the tokens of a window are in order already
     rows = np.empty(len(order), np.int64)
     rows[order] = np.arange(len(order))
-    vectors, rest = np.empty((len(order), dim), np.int8), np.empty((len(order), EXTRA), np.int8)
+    vectors = np.empty((len(order), dim), np.int8)
+    rest = np.empty((len(order), EXTRA), np.int8)
     positions = np.empty(len(order), np.uint32)
     before = np.array([window.position - window.first for window in flat], np.int64)
     first = 0
     for members, place, tokens in found:
         own = rows[first : first + len(members)]
-        vectors[own], rest[own], positions[own] = tokens[:, :dim], tokens[:, dim:], place + before[members]
+        vectors[own], rest[own], positions[own] = (
+            tokens[:, :dim],
+            tokens[:, dim:],
+            place + before[members],
+        )
         first += len(members)
-    paragraph = np.repeat(np.arange(len(cut)), [len(of_paragraph) for of_paragraph in cut])[owners[order]]
+    paragraph = np.repeat(np.arange(len(cut)), [len(of_paragraph) for of_paragraph in cut])[
+        owners[order]
+    ]
     sizes = np.array([len(text.ids) for text in texts], np.int64)
     places = (np.cumsum(sizes) - sizes)[paragraph] + positions
     begins = np.array([each.begin for each in paragraphs], np.uint32)[paragraph]
@@ -153,7 +178,9 @@ def quantise(vectors: Tensor, scale: Tensor, offset: float = 0.0) -> Tensor:
 
 
 class Workers(Protocol):
-    """Workers that encode blocks of pages: a `WorkerPool` of this machine, or the tasks of `kbq/cluster/nodes.py`."""
+    """Workers that encode blocks of pages: a `WorkerPool` of this machine, or the tasks of
+    `kbq/cluster/nodes.py`.
+    """
 
     @property
     def count(self) -> int: ...  # blocks that are encoded at a time
@@ -175,22 +202,29 @@ def encode_blocks(
     pages_of: Callable[[Block], Sequence[Page]],
     start_encoders: StartEncoders | None = None,
 ) -> Iterator[tuple[Block, EncodedParagraphs]]:
-    """Yield each block, in order, with the encoded paragraphs of its pages; by default, encode in this process."""
+    """Yield each block, in order, with the encoded paragraphs of its pages; by default, encode in
+    this process.
+    """
     if start_encoders is None:
-        encode, ahead = PageEncoder(model), AHEAD if model.device.type == "cuda" else 0
+        encode = PageEncoder(model)
+        ahead = AHEAD if model.device.type == "cuda" else 0
         for block, finish in _ahead(blocks, lambda block: encode.start(pages_of(block)), ahead):
             yield block, finish()
         return
     workers = start_encoders(model)
     try:
-        started = _ahead(blocks, lambda block: workers.submit(pages_of(block)), workers.count * (1 + AHEAD))
+        started = _ahead(
+            blocks, lambda block: workers.submit(pages_of(block)), workers.count * (1 + AHEAD)
+        )
         for block, future in started:
             yield block, workers.result(future)
     finally:
         workers.dismiss()
 
 
-def _ahead(blocks: Iterable[Block], start: Callable[[Block], Started], count: int) -> Iterator[tuple[Block, Started]]:
+def _ahead(
+    blocks: Iterable[Block], start: Callable[[Block], Started], count: int
+) -> Iterator[tuple[Block, Started]]:
     """Yield each block with the result of `start`, once `count` later blocks have been started."""
     waiting: deque[tuple[Block, Started]] = deque()
     for block in blocks:
@@ -201,7 +235,9 @@ def _ahead(blocks: Iterable[Block], start: Callable[[Block], Started], count: in
 
 
 def processes(count: int) -> StartEncoders | None:
-    """Return what starts encoders in this number of processes, or None for one, which is this process."""
+    """Return what starts encoders in this number of processes, or None for one, which is this
+    process.
+    """
 
     def start_encoders(model: Model) -> Workers:
         gpus = torch.cuda.device_count()

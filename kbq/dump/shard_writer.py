@@ -1,7 +1,7 @@
 """Shard writer: append pages with their encoded paragraphs to a shard, so that a kill loses none.
 
-docs/reference/formats.md lists the files. The shard's seal is written at the end; a list of deleted pages may come
-later, from `changes.py`.
+docs/reference/formats.md lists the files. The shard's seal is written at the end; a list of deleted
+pages may come later, from `changes.py`.
 """
 
 import json
@@ -68,42 +68,61 @@ class ShardWriter:
 
         `dim` is that of the vectors, or None if codes elsewhere replace them.
         """
-        if not progress.sizes or not folder.exists():  # a folder may be left from an abandoned build
+        # A folder may be left from an abandoned build.
+        if not progress.sizes or not folder.exists():
             new_folder(folder)
-        self.folder, self.counts = folder, progress.counts
-        self.per_row = {name: GrowingArray(folder / f"{name}.npy", dtype) for name, dtype in PER_ROW.items()}
+        self.folder = folder
+        self.counts = progress.counts
+        self.per_row = {
+            name: GrowingArray(folder / f"{name}.npy", dtype) for name, dtype in PER_ROW.items()
+        }
         if dim is not None:
             self.per_row["vectors"] = GrowingArray(folder / "vectors.npy", np.int8, dim)
         self.per_paragraph = {
-            name: GrowingArray(folder / f"paragraph_{name}.npy", dtype) for name, dtype in PER_PARAGRAPH.items()
+            name: GrowingArray(folder / f"paragraph_{name}.npy", dtype)
+            for name, dtype in PER_PARAGRAPH.items()
         }
         self.page_digests = GrowingArray(folder / "page_digests.npy", np.uint8, DIGEST_BYTES)
         self.texts = {name: GrowingTexts(folder, name) for name in TEXTS}
         for array in self._arrays():
-            left, size = len(array), progress.sizes.get(array.path.name, 0)
+            left = len(array)
+            size = progress.sizes.get(array.path.name, 0)
             if left < size:
                 self.abandon()
                 raise ValueError(f"{array.path} has {left:,} entries, {size:,} were written")
             array.truncate(size)
 
-    def append(self, pages: Sequence[Page], digests: Sequence[bytes], encoded: EncodedParagraphs) -> None:
+    def append(
+        self, pages: Sequence[Page], digests: Sequence[bytes], encoded: EncodedParagraphs
+    ) -> None:
         paragraphs = [paragraph for page in pages for paragraph in page.paragraphs]
         self.texts["ids"].append([page.page_id for page in pages])
         self.texts["titles"].append([page.title for page in pages])
         self.texts["metadata"].append(
-            [json.dumps(dict(page.metadata), ensure_ascii=False) if page.metadata else "" for page in pages]
+            [
+                json.dumps(dict(page.metadata), ensure_ascii=False) if page.metadata else ""
+                for page in pages
+            ]
         )
         self.texts["texts"].append([paragraph.text for paragraph in paragraphs])
         self.page_digests.append(np.frombuffer(b"".join(digests), np.uint8))
         numbers = np.arange(self.counts.pages, self.counts.pages + len(pages))
         self.per_paragraph["rows"].append(self.counts.rows + np.cumsum(encoded.sizes))
-        self.per_paragraph["numbers"].append(np.array([paragraph.number for paragraph in paragraphs]))
-        self.per_paragraph["pages"].append(np.repeat(numbers, [len(page.paragraphs) for page in pages]))
+        self.per_paragraph["numbers"].append(
+            np.array([paragraph.number for paragraph in paragraphs])
+        )
+        self.per_paragraph["pages"].append(
+            np.repeat(numbers, [len(page.paragraphs) for page in pages])
+        )
         self.per_paragraph["tokens"].append(encoded.tokens)
         for name, array in self.per_row.items():
             column = getattr(encoded, name)
-            array.append(np.clip(np.rint(column * LOGIT_STEPS), -127, 127) if name == "logits" else column)
-        self.counts += Counts(len(pages), len(paragraphs), int(encoded.tokens.sum()), len(encoded.positions))
+            array.append(
+                np.clip(np.rint(column * LOGIT_STEPS), -127, 127) if name == "logits" else column
+            )
+        self.counts += Counts(
+            len(pages), len(paragraphs), int(encoded.tokens.sum()), len(encoded.positions)
+        )
 
     def sync(self) -> Progress:
         for array in self._arrays():
@@ -114,10 +133,14 @@ class ShardWriter:
     def close(self) -> ShardEntry:
         for array in self._arrays():
             array.close()
-        return ShardEntry(self.folder.name, seal_folder(self.folder).digest, self.counts, self.counts)
+        return ShardEntry(
+            self.folder.name, seal_folder(self.folder).digest, self.counts, self.counts
+        )
 
     def abandon(self) -> None:
-        """Close the files of a failed build, so that nothing is written to them when another run resumes."""
+        """Close the files of a failed build, so that nothing is written to them when another run
+        resumes.
+        """
         for array in self._arrays():
             array.abandon()
 
@@ -128,6 +151,8 @@ class ShardWriter:
 
 def page_digest(page: Page) -> bytes:
     """Return a digest of all that a page says, which is the same for the same page everywhere."""
-    paragraphs = [(paragraph.number, paragraph.text, paragraph.begin) for paragraph in page.paragraphs]
+    paragraphs = [
+        (paragraph.number, paragraph.text, paragraph.begin) for paragraph in page.paragraphs
+    ]
     said = json.dumps([page.page_id, page.title, paragraphs, dict(page.metadata)], sort_keys=True)
     return bytes.fromhex(digest_of_bytes(said.encode()))

@@ -2,9 +2,9 @@
 
 Source: arXiv 2012.12624, section 3.3.
 
-There is a row for each token that the filter kept; its number identifies it in every index. A shard holds whole pages,
-in files that docs/reference/formats.md lists. They never change once they are sealed; deleted pages are named in a list
-beside them.
+There is a row for each token that the filter kept; its number identifies it in every index. A shard
+holds whole pages, in files that docs/reference/formats.md lists. They never change once they are
+sealed; deleted pages are named in a list beside them.
 """
 
 import contextlib
@@ -32,17 +32,30 @@ from kbq.storage.seals import read_seal
 from kbq.storage.writing import open_to_grow, replacing, sync_open
 
 # Lists up to this size are checked in full; of longer ones, this many values at each end.
-LOOKED_AT, SOME = 2**26, 2**16
+LOOKED_AT = 2**26
+SOME = 2**16
 HEADER = 128  # bytes; the length of NumPy's header for every array used here
 
 Types = dict[str, type[np.generic]]
-PER_ROW: Types = {"positions": np.uint32, "starts": np.uint32, "ends": np.uint32, "logits": np.int8, "edges": np.uint8}
-PER_PARAGRAPH: Types = {"rows": np.int64, "numbers": np.uint32, "pages": np.uint32, "tokens": np.uint32}
+PER_ROW: Types = {
+    "positions": np.uint32,
+    "starts": np.uint32,
+    "ends": np.uint32,
+    "logits": np.int8,
+    "edges": np.uint8,
+}
+PER_PARAGRAPH: Types = {
+    "rows": np.int64,
+    "numbers": np.uint32,
+    "pages": np.uint32,
+    "tokens": np.uint32,
+}
 TEXTS = "texts", "ids", "titles", "metadata"
 DIGEST_BYTES = 16
 REPAIR = "build the knowledge base again"
 LOGIT_STEPS = 8  # steps to a logit of 1; logits beyond ±15.9 are clipped
-OPENS, CLOSES = 1, 2
+OPENS = 1
+CLOSES = 2
 CHUNK = 128  # rows converted to float64 at a time for final scores: they fit in a CPU's cache
 
 HexDigits = Annotated[str, Meta(pattern="^[0-9a-f]*$")]
@@ -53,7 +66,8 @@ class GrowingArray:
 
     def __init__(self, path: Path, dtype: DTypeLike, columns: int | None = None) -> None:
         """Open or create `path` for rows of `columns` values, or of single values."""
-        self.path, self.dtype = path, np.dtype(dtype)
+        self.path = path
+        self.dtype = np.dtype(dtype)
         self.row_shape = () if columns is None else (columns,)
         self.row_bytes = self.dtype.itemsize * (columns or 1)
         self._file = open_to_grow(path)
@@ -79,7 +93,9 @@ class GrowingArray:
         sync_open(self._file)
 
     def abandon(self) -> None:
-        """Close the file without a header, so that nothing is written to it when another run resumes."""
+        """Close the file without a header, so that nothing is written to it when another run
+        resumes.
+        """
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -91,7 +107,9 @@ class GrowingArray:
             self._file.seek(0)
             np.lib.format.write_array_header_1_0(self._file, header)
             if self._file.tell() != HEADER:
-                raise ValueError(f"{self.path}: NumPy wrote a header of {self._file.tell()} bytes, not {HEADER}")
+                raise ValueError(
+                    f"{self.path}: NumPy wrote a header of {self._file.tell()} bytes, not {HEADER}"
+                )
             self.sync()
         finally:
             self.abandon()
@@ -113,7 +131,9 @@ def save_array(path: Path, array: NDArray[np.generic]) -> None:
 
 
 class GrowingTexts:
-    """A list of texts: `NAME.bin` holds the bytes of all texts in UTF-8, `NAME.npy` the position where each ends."""
+    """A list of texts: `NAME.bin` holds the bytes of all texts in UTF-8, `NAME.npy` the position
+    where each ends.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
         self.bytes = GrowingArray(folder / f"{name}.bin", np.uint8)
@@ -121,7 +141,9 @@ class GrowingTexts:
 
     def append(self, texts: list[str]) -> None:
         encoded = [text.encode() for text in texts]
-        self.ends.append(np.cumsum([len(text) for text in encoded], dtype=np.int64) + len(self.bytes))
+        self.ends.append(
+            np.cumsum([len(text) for text in encoded], dtype=np.int64) + len(self.bytes)
+        )
         self.bytes.append(np.frombuffer(b"".join(encoded), np.uint8))
 
     def abandon(self) -> None:
@@ -140,7 +162,9 @@ class Texts:
 
     def __init__(self, ends: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
         """`ends`: where each text ends in `data`. Shape: (texts,)."""
-        self._ends, self._data = ends.data, data.data  # memory views give a single number sooner than arrays do
+        # Memory views give a single number sooner than arrays do.
+        self._ends = ends.data
+        self._data = data.data
 
     @classmethod
     def open(cls, folder: Path, name: str) -> "Texts":
@@ -184,15 +208,23 @@ class Texts:
 
 
 def refuse_descending(name: str, values: NDArray[Any], most: int) -> None:
-    """Raise ValueError for places that do not ascend from 0 or more to `most`; of a long list, check both ends only."""
+    """Raise ValueError for places that do not ascend from 0 or more to `most`; of a long list,
+    check both ends only.
+    """
     for part in (values,) if values.nbytes <= LOOKED_AT else (values[:SOME], values[-SOME:]):
-        is_in_order = part.dtype.kind in "iu" and part.ndim == 1 and bool((part[1:] >= part[:-1]).all())
+        is_in_order = (
+            part.dtype.kind in "iu" and part.ndim == 1 and bool((part[1:] >= part[:-1]).all())
+        )
         if len(part) and not (is_in_order and part[0] >= 0 and part[-1] <= most):
             raise ValueError(f"{name} is not a list of places from 0 to {most:,}")
 
 
-def open_array(path: Path, dtype: type[np.generic] | None = None, dimensions: int = 1) -> NDArray[Any]:
-    """Map a finished array read-only. Raises OSError, or ValueError if it is damaged, or not of this type and shape."""
+def open_array(
+    path: Path, dtype: type[np.generic] | None = None, dimensions: int = 1
+) -> NDArray[Any]:
+    """Map a finished array read-only. Raises OSError, or ValueError if it is damaged, or not of
+    this type and shape.
+    """
     size = path.stat().st_size
     if size < HEADER:
         raise ValueError(f"{path.name} has {size} bytes, its header alone {HEADER}")
@@ -211,9 +243,13 @@ def open_array(path: Path, dtype: type[np.generic] | None = None, dimensions: in
         raise ValueError(f"the header of {path.name} cannot be read: {first_line(error)}") from None
     expected = begin + math.prod(shape) * found.itemsize
     if is_by_column or found.hasobject or expected != size:
-        raise ValueError(f"{path.name} has {size:,} bytes, {expected:,} are expected for {found} {shape}")
+        raise ValueError(
+            f"{path.name} has {size:,} bytes, {expected:,} are expected for {found} {shape}"
+        )
     if dtype is not None and (found != dtype or len(shape) != dimensions):
-        raise ValueError(f"{path.name} holds {found} {shape}, not {np.dtype(dtype)} in {dimensions} dimensions")
+        raise ValueError(
+            f"{path.name} holds {found} {shape}, not {np.dtype(dtype)} in {dimensions} dimensions"
+        )
     if not math.prod(shape):  # an empty array cannot be mapped
         return np.empty(shape, found)
     return map_file(path)[begin:].view(found).reshape(shape)
@@ -225,7 +261,9 @@ def shard_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Counts(Summed):
-    """The size of a shard or a knowledge base. `tokens` are counted before the filter, `rows` after it."""
+    """The size of a shard or a knowledge base. `tokens` are counted before the filter, `rows` after
+    it.
+    """
 
     pages: int = 0
     paragraphs: int = 0
@@ -234,14 +272,17 @@ class Counts(Summed):
 
     @property
     def facts(self) -> dict[str, int]:
-        return dict(zip(("pages", "paragraphs", "tokens", "kept_vectors"), astuple(self), strict=True))
+        return dict(
+            zip(("pages", "paragraphs", "tokens", "kept_vectors"), astuple(self), strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class PhraseLimit:
     """The longest phrases of a knowledge base. `tokens` and `rows` include the first and the last.
 
-    `repeats`: rows of a paragraph may repeat earlier ones, where the windows of another encoder overlapped.
+    `repeats`: rows of a paragraph may repeat earlier ones, where the windows of another encoder
+    overlapped.
     """
 
     tokens: Annotated[int, Meta(ge=1, le=20)] = 20  # L in arXiv 2012.12624
@@ -264,25 +305,40 @@ class ShardEntry:
 class Shard:
     """A finished shard, memory-mapped. Rows and paragraphs are numbered within the shard, from 0."""
 
-    def __init__(self, folder: Path, stay: bool = True, deleted: str = "", limit: PhraseLimit = PhraseLimit()) -> None:
+    def __init__(
+        self, folder: Path, stay: bool = True, deleted: str = "", limit: PhraseLimit = PhraseLimit()
+    ) -> None:
         """Map all files. Raises KnowledgeBaseError if one is missing or damaged.
 
-        Vectors that `stay` in memory once read are not prefetched. `deleted` is the digest of a list of deleted pages.
+        Vectors that `stay` in memory once read are not prefetched. `deleted` is the digest of a
+        list of deleted pages.
         """
-        self.folder, self.limit, self.deleted_list, self._stay = folder, limit, deleted, stay
+        self.folder = folder
+        self.limit = limit
+        self.deleted_list = deleted
+        self._stay = stay
         with reading_from(folder, KnowledgeBaseError, REPAIR, "shard "):
             self.shape = self._open_vectors()  # rows and dimensions
             per_row = [open_array(folder / f"{name}.npy", dtype) for name, dtype in PER_ROW.items()]
             per_paragraph = [
-                open_array(folder / f"paragraph_{name}.npy", dtype) for name, dtype in PER_PARAGRAPH.items()
+                open_array(folder / f"paragraph_{name}.npy", dtype)
+                for name, dtype in PER_PARAGRAPH.items()
             ]
             self.page_digests = open_array(folder / "page_digests.npy", np.uint8, 2)
-            self.texts, self.ids, self.titles, self.metadata = (Texts.open(folder, name) for name in TEXTS)
+            self.texts, self.ids, self.titles, self.metadata = (
+                Texts.open(folder, name) for name in TEXTS
+            )
             self.positions, self.starts, self.ends, self.logits, self.edges = per_row
-            self.paragraph_rows, self.paragraph_numbers, self.paragraph_pages, self.paragraph_tokens = per_paragraph
+            (
+                self.paragraph_rows,
+                self.paragraph_numbers,
+                self.paragraph_pages,
+                self.paragraph_tokens,
+            ) = per_paragraph
             self._refuse_misfits()
             self.deleted = read_deleted(folder, deleted)
-        self.live: Bools | None = None  # paragraphs of pages that are not deleted, or None if no page is
+        # Paragraphs of pages that are not deleted, or None if no page is.
+        self.live: Bools | None = None
         self.shown: Bools | None = None  # paragraphs that a search may answer with, or None for all
         if len(self.deleted):
             self.show_only(self.live_pages())
@@ -301,7 +357,12 @@ class Shard:
         refuse_descending("paragraph_rows", self.paragraph_rows, len(self))
         refuse_descending("paragraph_pages", self.paragraph_pages, len(self.ids) - 1)
         per_row = self.positions, self.starts, self.ends, self.logits, self.edges
-        per_paragraph = self.paragraph_rows, self.paragraph_numbers, self.paragraph_pages, self.paragraph_tokens
+        per_paragraph = (
+            self.paragraph_rows,
+            self.paragraph_numbers,
+            self.paragraph_pages,
+            self.paragraph_tokens,
+        )
         last = int(self.paragraph_rows[-1]) if len(self.paragraph_rows) else len(self)
         rows = {last, len(self), *map(len, per_row)}
         paragraphs = {len(self.texts), *map(len, per_paragraph)}
@@ -311,7 +372,9 @@ class Shard:
 
     @cached_property
     def seal(self) -> str:
-        """The digest of the seal, which identifies all files. Raises KnowledgeBaseError if it is missing or damaged."""
+        """The digest of the seal, which identifies all files. Raises KnowledgeBaseError if it is
+        missing or damaged.
+        """
         with reading_from(self.folder, KnowledgeBaseError, REPAIR, "shard "):
             return read_seal(self.folder).digest
 
@@ -336,19 +399,28 @@ class Shard:
         return Counts(int(pages.sum()), int(paragraphs.sum()), tokens, rows)
 
     def metadata_of(self, page: int) -> Mapping[str, Any]:
-        """Return the other fields that a page had in the corpus, without addresses that could run something."""
+        """Return the other fields that a page had in the corpus, without addresses that could run
+        something.
+        """
         try:
             written = self.metadata[page]
             return stored_metadata(written) if written else {}
         except CorpusError as error:
-            problem = f"the metadata of page {self.ids[page]!r:.60} in {self.folder} cannot be used ({error})"
+            problem = (
+                f"the metadata of page {self.ids[page]!r:.60} in {self.folder} cannot be used "
+                f"({error})"
+            )
             raise KnowledgeBaseError(f"{problem}: {REPAIR}") from None
 
     def page(self, number: int) -> Page:
         """Return a page as it was indexed, without blank paragraphs."""
         first, stop = np.searchsorted(self.paragraph_pages, [number, number + 1])
-        paragraphs = tuple(Paragraph(int(self.paragraph_numbers[i]), self.texts[i]) for i in range(first, stop))
-        return Page(self.ids[number], self.titles[number], paragraphs, metadata=self.metadata_of(number))
+        paragraphs = tuple(
+            Paragraph(int(self.paragraph_numbers[i]), self.texts[i]) for i in range(first, stop)
+        )
+        return Page(
+            self.ids[number], self.titles[number], paragraphs, metadata=self.metadata_of(number)
+        )
 
     def paragraph_sizes(self) -> Rows:
         """Return how many rows each paragraph has. Shape: (paragraphs,)."""
@@ -370,20 +442,36 @@ class Shard:
         unit: tuple[int, int] | None = None,
         text: str | None = None,
     ) -> Answer:
-        """Return the phrase at these characters of a paragraph, by default all of it, found as this unit.
+        """Return the phrase at these characters of a paragraph, by default all of it, found as this
+        unit.
 
-        `text`: that of the paragraph, if it has been read: many answers may share it. Raises KnowledgeBaseError if the
-        characters are not within it.
+        `text`: that of the paragraph, if it has been read: many answers may share it. Raises
+        KnowledgeBaseError if the characters are not within it.
         """
-        page, number = int(self.paragraph_pages[paragraph]), int(self.paragraph_numbers[paragraph])
+        page = int(self.paragraph_pages[paragraph])
+        number = int(self.paragraph_numbers[paragraph])
         text = self.texts[paragraph] if text is None else text
         start, end = characters or (0, len(text))
         if not 0 <= start <= end <= len(text):
-            problem = f"characters {start:,} to {end:,} of page {self.ids[page]!r:.60} are not in its paragraph"
+            problem = (
+                f"characters {start:,} to {end:,} of page {self.ids[page]!r:.60} are not in its "
+                "paragraph"
+            )
             raise KnowledgeBaseError(f"{problem}, in {self.folder}: {REPAIR}")
         unit = unit or (0, len(text))
         facts = self.metadata_of(page)
-        return Answer(text[start:end], score, self.ids[page], self.titles[page], number, start, end, text, unit, facts)
+        return Answer(
+            text[start:end],
+            score,
+            self.ids[page],
+            self.titles[page],
+            number,
+            start,
+            end,
+            text,
+            unit,
+            facts,
+        )
 
     def show_only(self, pages: Bools) -> None:
         """Let no phrase open or close outside of these pages. Shape: (pages,)."""
@@ -396,32 +484,46 @@ class Shard:
         return self._rows_in(self.shown)
 
     def _rows_in(self, paragraphs: Bools | None) -> Bools:
-        return np.ones(len(self), bool) if paragraphs is None else np.repeat(paragraphs, self.paragraph_sizes())
+        return (
+            np.ones(len(self), bool)
+            if paragraphs is None
+            else np.repeat(paragraphs, self.paragraph_sizes())
+        )
 
     def count_shown(self) -> int:
         return len(self) if self.shown is None else int(self.shown_rows().sum())
 
     def rows_above(self, threshold: float | None) -> Rows:
-        """Return the rows above a filter logit and the best of each paragraph, or all if None; no deleted ones."""
+        """Return the rows above a filter logit and the best of each paragraph, or all if None; no
+        deleted ones.
+        """
         rows_left = self._rows_in(self.live)
         if threshold is None or not len(self):
             return np.flatnonzero(rows_left)
         sizes = self.paragraph_sizes()
         first, _ = self.row_range(np.flatnonzero(sizes))
         best = np.repeat(np.maximum.reduceat(self.logits, first), sizes[sizes > 0])
-        return np.flatnonzero(rows_left & ((self.logits > threshold * LOGIT_STEPS) | (self.logits == best)))
+        return np.flatnonzero(
+            rows_left & ((self.logits > threshold * LOGIT_STEPS) | (self.logits == best))
+        )
 
     def paragraphs_of(self, rows: Rows) -> Rows:
         """Return the paragraph of each row. Shape: that of `rows`."""
         return np.searchsorted(self.paragraph_rows, rows, side="right")
 
     def row_range(self, paragraphs: Rows) -> tuple[Rows, Rows]:
-        """Return the first row of each paragraph and the row after its last. Shapes: that of `paragraphs`."""
-        return np.where(paragraphs > 0, self.paragraph_rows[paragraphs - 1], 0), self.paragraph_rows[paragraphs]
+        """Return the first row of each paragraph and the row after its last. Shapes: that of
+        `paragraphs`.
+        """
+        return np.where(
+            paragraphs > 0, self.paragraph_rows[paragraphs - 1], 0
+        ), self.paragraph_rows[paragraphs]
 
     def rows_of(self, paragraph: int) -> Rows:
         """Return the rows of one paragraph, in order. Shape: (rows,)."""
-        return np.arange(self.paragraph_rows[paragraph - 1] if paragraph else 0, self.paragraph_rows[paragraph])
+        return np.arange(
+            self.paragraph_rows[paragraph - 1] if paragraph else 0, self.paragraph_rows[paragraph]
+        )
 
     def opens(self, rows: Rows) -> Bools:
         """Whether a phrase may open at each row. Shape: that of `rows`."""
@@ -432,10 +534,13 @@ class Shard:
         return np.asarray(self.edges[rows] & CLOSES != 0)
 
     def vectors_of(self, rows: Rows) -> NDArray[np.int8]:
-        """Return the vectors of some rows, prefetched together if they do not stay in memory. Shape: (rows, dim)."""
+        """Return the vectors of some rows, prefetched together if they do not stay in memory.
+        Shape: (rows, dim).
+        """
         if self._stay:
             return self.vectors.take(rows, axis=0)
-        begin, size = self._scattered.ctypes.data, self._scattered.shape[1]
+        begin = self._scattered.ctypes.data
+        size = self._scattered.shape[1]
         ascending = np.unique(rows)
         runs = np.split(ascending, np.flatnonzero(np.diff(ascending) * size > mmap.PAGESIZE) + 1)
         for run in runs if len(ascending) else []:
@@ -445,7 +550,8 @@ class Shard:
     def products(self, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
         """Return the `inner_products` of each row with both vectors of its query.
 
-        Shapes: rows and query_of (rows,), the latter ascending; queries (queries, 2, dim), result (rows, 2).
+        Shapes: rows and query_of (rows,), the latter ascending; queries (queries, 2, dim), result
+        (rows, 2).
         """
         bounds = query_of.searchsorted(np.arange(len(queries) + 1))
         parts = zip(np.split(rows, bounds[1:-1]), queries, strict=True)
@@ -454,20 +560,24 @@ class Shard:
     def inner_products(self, rows: Rows, queries: Floats | Doubles) -> Floats:
         """Return the inner products of rows with each query, for final scores.
 
-        For queries in whole steps (`in_steps`), they are exact sums that are rounded once, so always the same.
+        For queries in whole steps (`in_steps`), they are exact sums that are rounded once, so
+        always the same.
         Shapes: rows (rows,), queries (queries, dim), result (rows, queries).
         """
         products = np.empty((len(rows), len(queries)), np.float32)
         for first in range(0, len(rows), CHUNK):
             part = slice(first, first + CHUNK)
             vectors = self.vectors_of(rows[part]).astype(np.float64)
-            for column, query in enumerate(queries):  # twice as fast as a product with a matrix of two columns
+            # Twice as fast as a product with a matrix of two columns.
+            for column, query in enumerate(queries):
                 products[part, column] = vectors @ query
         return products
 
 
 def read_deleted(folder: Path, digest: str) -> Rows:
-    """Return the numbers of a shard's deleted pages, ascending. Raises OSError, or ValueError if they are damaged."""
+    """Return the numbers of a shard's deleted pages, ascending. Raises OSError, or ValueError if
+    they are damaged.
+    """
     if not digest:
         return np.empty(0, np.int64)
     path = deleted_file(folder, digest)

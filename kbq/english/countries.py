@@ -1,8 +1,9 @@
 """Countries: tell which country a name or an adjective stands for.
 
-The table beside this file has their ISO codes (3166-1, of parts 3166-2, of former countries 3166-3; "-" if they have
-none), names that texts use, the official one among them, and adjectives and names of nationals, mostly as in the World
-Factbook of the CIA. An adjective of two countries, such as Dominican or Congolese, is that of none.
+The table beside this file has their ISO codes (3166-1, of parts 3166-2, of former countries 3166-3;
+"-" if they have none), names that texts use, the official one among them, and adjectives and names
+of nationals, mostly as in the World Factbook of the CIA. An adjective of two countries, such as
+Dominican or Congolese, is that of none.
 """
 
 import re
@@ -19,10 +20,30 @@ TABLE = Path(__file__).with_name("countries.tsv")
 _OTHER_ADJECTIVES = re.compile(
     r"language|tongue|dialect|script|alphabet|ethnic|demonym|people|cuisine|breed|name|title|religion|genre"
 )
-ASKS_FOR_A_COUNTRY = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # beginning of a relation
+# Beginning of a relation.
+ASKS_FOR_A_COUNTRY = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)
 PARTS_OF_OTHERS = frozenset(  # names of countries that are also parts of others
-    {"georgia", "england", "scotland", "wales", "northern ireland", "puerto rico", "hong kong", "greenland"}
-    | {"macau", "macao", "guam", "aruba", "bermuda", "curacao", "gibraltar", "isle of man", "faroe islands"}
+    {
+        "georgia",
+        "england",
+        "scotland",
+        "wales",
+        "northern ireland",
+        "puerto rico",
+        "hong kong",
+        "greenland",
+    }
+    | {
+        "macau",
+        "macao",
+        "guam",
+        "aruba",
+        "bermuda",
+        "curacao",
+        "gibraltar",
+        "isle of man",
+        "faroe islands",
+    }
 )
 
 
@@ -40,12 +61,16 @@ def countries_of_the_world() -> tuple[Country, ...]:
     countries = []
     for line in TABLE.read_text("utf-8").splitlines()[1:]:
         code, names, adjectives = line.split("\t")
-        countries.append(Country(code, tuple(names.split("|")), tuple(filter(None, adjectives.split("|")))))
+        countries.append(
+            Country(code, tuple(names.split("|")), tuple(filter(None, adjectives.split("|"))))
+        )
     return tuple(countries)
 
 
 def _tables(key: Callable[[str], str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the countries, each as the key of its first name, by their names and by their adjectives."""
+    """Return the countries, each as the key of its first name, by their names and by their
+    adjectives.
+    """
     by_name: dict[str, str] = {}
     by_adjective: dict[str, str] = {}
     for country in countries_of_the_world():
@@ -73,7 +98,8 @@ def named_country(words: str) -> str:
 
 
 def country_of(words: str, relation: str = "") -> str:
-    """Return the country that a name or, where a relation may have a country, an adjective stands for, or "".
+    """Return the country that a name or, where a relation may have a country, an adjective stands
+    for, or "".
 
     >>> country_of("usa"), country_of("american", "citizenship"), country_of("german", "native language")
     ('united states', 'united states', '')

@@ -1,7 +1,8 @@
 """Dates: read a date, in ISO 8601 or EDTF, from a text with the words around it.
 
-The grammars are strict: a text is a date only if all of it is one, which can be read in one way, and no form says more
-than the text. English order is assumed. Dates before 15 October 1582 are of the Julian calendar.
+The grammars are strict: a text is a date only if all of it is one, which can be read in one way,
+and no form says more than the text. English order is assumed. Dates before 15 October 1582 are of
+the Julian calendar.
 """
 
 import calendar
@@ -14,7 +15,12 @@ from msgspec.structs import replace as with_parts
 
 from kbq.text.normal_forms import seen
 
-DAY, MONTH, YEAR, DECADE, CENTURY = 11, 10, 9, 8, 7  # precisions of Wikibase
+# Precisions of Wikibase.
+DAY = 11
+MONTH = 10
+YEAR = 9
+DECADE = 8
+CENTURY = 7
 GREGORIAN = (1582, 10, 15)  # the first day of its calendar
 _NAMES = "January|February|March|April|May|June|July|August|September|October|November|December"
 _SHORT = [name[:3] for name in _NAMES.split("|")]
@@ -26,8 +32,10 @@ _ORDINALS = (
     "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|thirteenth|fourteenth"
     "|fifteenth|sixteenth|seventeenth|eighteenth|nineteenth|twentieth|twenty-first"
 )
-_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")  # months, in 7.XI.1867
-# Forms of dates; parts in square brackets may be missing. Excel has 7-Nov-1867, ctime Thu Nov 7 … 1867.
+# months, in 7.XI.1867.
+_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")
+# Forms of dates; parts in square brackets may be missing. Excel has 7-Nov-1867, ctime Thu Nov 7 …
+# 1867.
 FORMS = (
     "[{weekday}[,] ][the ]{day}[ of] {month}[,] {year}",
     "[{weekday}[,] ]{month} [the ]{day}[,] {year}",
@@ -65,7 +73,8 @@ LONGEST = 96  # characters of a date or a quantity
 
 
 class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date", omit_defaults=True):
-    """A date in EDTF (ISO 8601 if possible). Precision, as in Wikibase: 11 day, 10 month, 9 year, 8 decade, 7 century.
+    """A date in EDTF (ISO 8601 if possible). Precision, as in Wikibase: 11 day, 10 month, 9 year, 8
+    decade, 7 century.
 
     A Julian date has the year, month and day of that calendar, as in the text.
     """
@@ -123,7 +132,8 @@ _FLOAT = re.compile(r"([1-9][0-9]{2,3})\.0+")
 _TWICE = re.compile(r"(.+?) ?[(\[](.+)[)\]]")  # 7 November 1867 (1867-11-07)
 
 _ABOUT_BEFORE = re.compile(
-    rf"(?:^|[\s(\[,;–—-]){_ABOUT}[\s()\]]*(?:on |in )?(?:the )?(?:year )?(?:of )?(?:A\.?D\.? )?$", re.I
+    rf"(?:^|[\s(\[,;–—-]){_ABOUT}[\s()\]]*(?:on |in )?(?:the )?(?:year )?(?:of )?(?:A\.?D\.? )?$",
+    re.I,
 )
 
 _DOUBT = (
@@ -166,7 +176,9 @@ _DOUBT_BEHIND = re.compile(
     r"\s*\(?\s*(?:\?|probably|possibly|uncertain|disputed|estimated|reputedly|traditionally)", re.I
 )
 
-_OR_BEHIND = re.compile(r"\s*(?:/\s?[0-9]{1,4}\b|,? or (?:early |late |perhaps |possibly |in )?[0-9]{1,4}\b)", re.I)
+_OR_BEHIND = re.compile(
+    r"\s*(?:/\s?[0-9]{1,4}\b|,? or (?:early |late |perhaps |possibly |in )?[0-9]{1,4}\b)", re.I
+)
 
 # "Julian" alone may be a name, and OS that of maps.
 _ENDS_A_STYLE = r"(?=[)\].,;:]|\s[0-9]|\s[A-Z][a-z]+\s[0-9]|\s*$)"
@@ -185,7 +197,9 @@ _STYLE = re.compile(
 
 _STYLE_BEFORE = re.compile(rf"(?:(?P<old>{_OLD})|(?P<new>{_NEW}))[\])]?[:,]?\s*(?:on )?$", re.I)
 
-_OWN_STYLE = re.compile(rf"(?P<date>.+?)[,\s]*[(\[]?(?:(?P<old>{_OLD})|(?P<new>{_NEW}))[)\]]?", re.I)
+_OWN_STYLE = re.compile(
+    rf"(?P<date>.+?)[,\s]*[(\[]?(?:(?P<old>{_OLD})|(?P<new>{_NEW}))[)\]]?", re.I
+)
 
 _TWO_STYLES = tuple(
     re.compile(rf"{form}(?:,?\s(?P<year>[0-9]{{3,4}}))?", re.I)
@@ -222,7 +236,9 @@ _IN_TWO_STYLES = re.compile(  # dates in a longer text
 _ERA_BEHIND = re.compile(r"\s?(B\.? ?C\.?(?: ?E\.?)?)(?![A-Za-z])")
 
 
-def date_of(text: str, before: str = "", behind: str = "", is_date: bool = False) -> DateValue | None:
+def date_of(
+    text: str, before: str = "", behind: str = "", is_date: bool = False
+) -> DateValue | None:
     """Return the date of a text, or None.
 
     Args:
@@ -234,7 +250,8 @@ def date_of(text: str, before: str = "", behind: str = "", is_date: bool = False
     (DateValue(edtf='1265', precision=9, julian=True), DateValue(edtf='1265~', precision=9, julian=True), None, \
 DateValue(edtf='190X', precision=8, julian=False))
     """
-    text, before = " ".join(seen(text).split()), seen(before[-80:])
+    text = " ".join(seen(text).split())
+    before = seen(before[-80:])
     text = re.sub(r" ([,.]) ?", r"\1 ", text)
     if two := _OR_BEHIND.match(behind):
         return _of_two(text + two[0].strip()) if "/" in two[0] else None
@@ -247,7 +264,11 @@ DateValue(edtf='190X', precision=8, julian=False))
     if _DAYS_BEFORE.search(before) and re.match(rf"(?:{_MONTHS}\s)?{_DAY}(?:\s|,)", text, re.I):
         return None
     found = _dated(text, before, behind, is_date)
-    return found if found is None or style is None or found.precision < DAY else _of_style(found, style)
+    return (
+        found
+        if found is None or style is None or found.precision < DAY
+        else _of_style(found, style)
+    )
 
 
 def _of_two_styles(two: re.Match[str]) -> DateValue | None:
@@ -260,7 +281,9 @@ def _of_two_styles(two: re.Match[str]) -> DateValue | None:
 
 
 def _of_style(found: DateValue, style: re.Match[str]) -> DateValue:
-    """Return a date in the calendar that is named beside it: in brackets with another date, that of the other one."""
+    """Return a date in the calendar that is named beside it: in brackets with another date, that of
+    the other one.
+    """
     parts = style.groupdict()
     is_old = bool(parts["old"]) != bool(parts.get("other"))
     return DateValue(found.edtf, found.precision, is_old)
@@ -269,16 +292,26 @@ def _of_style(found: DateValue, style: re.Match[str]) -> DateValue:
 def _dated(text: str, before: str, behind: str, is_date: bool) -> DateValue | None:
     """Return the date of a text in the calendar of its time."""
     about = _ABOUT_BEFORE.search(before)
-    bound = _BOUND_BEFORE.search(before) or _BOUND_BEFORE.search(f"{before[: about.start()]} " if about else "")
+    bound = _BOUND_BEFORE.search(before) or _BOUND_BEFORE.search(
+        f"{before[: about.start()]} " if about else ""
+    )
     if bound or _BOUND_BEHIND.match(behind) or re.search("[0-9] ?/ ?$", before):
         return None
     if (era := _ERA_BEHIND.match(behind)) and re.search("[0-9]$", text):
         text = f"{text} {era[1]}"
     mark = ""
-    if re.fullmatch(r".*[0-9] ?(?:\?|\(\?\))", text) or _DOUBT_BEHIND.match(behind) or _DOUBT_BEFORE.search(before):
-        mark, text = "?", re.sub(r" ?(?:\?|\(\?\))$", "", text)
-    elif own := re.search(rf"(?:{_ABOUT_BEHIND.pattern})(?:[ 0-9)\]]|years?)*$", text, re.IGNORECASE):
-        mark, text = "~", text[: own.start()]
+    if (
+        re.fullmatch(r".*[0-9] ?(?:\?|\(\?\))", text)
+        or _DOUBT_BEHIND.match(behind)
+        or _DOUBT_BEFORE.search(before)
+    ):
+        mark = "?"
+        text = re.sub(r" ?(?:\?|\(\?\))$", "", text)
+    elif own := re.search(
+        rf"(?:{_ABOUT_BEHIND.pattern})(?:[ 0-9)\]]|years?)*$", text, re.IGNORECASE
+    ):
+        mark = "~"
+        text = text[: own.start()]
     found = _read(text, is_date)
     if about or _ABOUT_BEHIND.match(behind):
         mark = "~"
@@ -288,7 +321,8 @@ def _dated(text: str, before: str, behind: str, is_date: bool) -> DateValue | No
 
 
 def date_around(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return characters [start, end) of the days, or of the day in two calendars, to which a date belongs, or its own.
+    """Return characters [start, end) of the days, or of the day in two calendars, to which a date
+    belongs, or its own.
 
     >>> text = "He died on the night of 7–8 May 1945."
     >>> text[slice(*date_around(text, 26, 36))]
@@ -329,7 +363,9 @@ def date_of_cell(text: str) -> DateValue | None:
 
 def dates_agree(one: DateValue, other: DateValue) -> bool:
     """Whether two dates are the same as far as both go; "about" and "perhaps" are ignored."""
-    first, second = sorted((one.edtf.rstrip("~?"), other.edtf.rstrip("~?")), key=lambda edtf: len(edtf.rstrip("X")))
+    first, second = sorted(
+        (one.edtf.rstrip("~?"), other.edtf.rstrip("~?")), key=lambda edtf: len(edtf.rstrip("X"))
+    )
     if "X" in first:
         return second.startswith(first.rstrip("X"))
     return second == first or second.startswith(f"{first}-")
@@ -360,7 +396,9 @@ def _read(text: str, is_date: bool) -> DateValue | None:
     if re.fullmatch(r"\+?-?[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         return _of_edtf(text.removeprefix("+"))
     if numeric := _NUMERIC.fullmatch(text):
-        first, second, year = int(numeric[1]), int(numeric[3]), int(numeric[4])
+        first = int(numeric[1])
+        second = int(numeric[3])
+        year = int(numeric[4])
         day, month = (first, second) if first > 12 else (second, first)
         return _day_or_longer(year, month, day) if first == second or day > 12 else None
     for form in _DATES:
@@ -386,7 +424,8 @@ def _of_two(text: str) -> DateValue | None:
     second = first[: max(0, len(first) - len(found[2]))] + found[2]
     if len(second) != len(first) or not 0 < int(second) - int(first) < 100:
         return None
-    first, second = f"{int(first):04}", f"{int(second):04}"
+    first = f"{int(first):04}"
+    second = f"{int(second):04}"
     if first[:3] == second[:3]:
         return _value(f"{first[:3]}X", DECADE)
     return _value(f"{first[:2]}XX", CENTURY) if first[:2] == second[:2] else None
@@ -402,16 +441,31 @@ def _of_edtf(text: str) -> DateValue | None:
     if rest == ["00"]:  # 1999-00 is a season
         return None
     month, day = (*map(int, rest), 0, 0)[:2]
-    return _day_or_longer(-int(year) if sign else int(year), month, day, mark) if month or not day else None
+    return (
+        _day_or_longer(-int(year) if sign else int(year), month, day, mark)
+        if month or not day
+        else None
+    )
 
 
-def _of_wikibase(sign: str, year: str, month: str, day: str, precision: str, julian: str | None) -> DateValue | None:
-    """Return a date of Wikibase, where 44 BC is the year -44, and one of its years stands for a century or decade."""
-    number, minus = int(year), "-" if sign == "-" else ""
+def _of_wikibase(
+    sign: str, year: str, month: str, day: str, precision: str, julian: str | None
+) -> DateValue | None:
+    """Return a date of Wikibase, where 44 BC is the year -44, and one of its years stands for a
+    century or decade.
+    """
+    number = int(year)
+    minus = "-" if sign == "-" else ""
     if precision in ("7", "8"):
         digits = f"{(number - 1) // 100:02}XX" if precision == "7" else f"{number // 10:03}X"
         return _value(minus + digits, int(precision))
-    parts = [int(month), int(day)] if precision == "11" else [int(month), 0] if precision == "10" else [0, 0]
+    parts = (
+        [int(month), int(day)]
+        if precision == "11"
+        else [int(month), 0]
+        if precision == "10"
+        else [0, 0]
+    )
     found = _day_or_longer(1 - number if minus else number, parts[0], parts[1])
     return None if found is None else with_parts(found, julian=True) if julian else found
 
@@ -424,7 +478,9 @@ def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
     if not (month or parts.get("roman")) and year < 1000 and parts["year"] and not is_date:
         return None
     year = 1 - year if parts.get("before") else year  # 1 BC is the year 0
-    number = 0 if not month else int(month) if month.isdigit() else _SHORT.index(month[:3].title()) + 1
+    number = (
+        0 if not month else int(month) if month.isdigit() else _SHORT.index(month[:3].title()) + 1
+    )
     if roman := parts.get("roman"):
         number = _ROMAN.index(roman) + 1
     day = int(parts.get("day") or 0)
@@ -446,7 +502,9 @@ def _day_or_longer(year: int, month: int, day: int, mark: str = "") -> DateValue
     if not day:
         return _value(f"{_year(year)}-{month:02}{mark}", MONTH)
     leaps = year % 4 == 0 if (year, month, day) < GREGORIAN else calendar.isleap(year)
-    days = 29 if month == 2 and leaps else (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
+    days = (
+        29 if month == 2 and leaps else (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
+    )
     return _value(f"{_year(year)}-{month:02}-{day:02}{mark}", DAY) if 1 <= day <= days else None
 
 

@@ -2,12 +2,37 @@
 
 from collections.abc import Iterable
 
-# The default model, the grammars of dates and the stems of words are made for English. Every third or fourth word of
-# English prose is one of these; in other languages, fewer than one in fifteen is spelt alike.
-COMMON = frozenset({
-    "the", "of", "and", "to", "in", "is", "was", "for", "that", "with", "as", "by", "on", "at", "from", "it", "are",
-    "were", "which", "his", "her", "has", "had", "be",
-})  # fmt: skip
+# The default model, the grammars of dates and the stems of words are made for English. Every third
+# or fourth word of English prose is one of these; in other languages, fewer than one in fifteen is
+# spelt alike.
+COMMON = frozenset(
+    {
+        "the",
+        "of",
+        "and",
+        "to",
+        "in",
+        "is",
+        "was",
+        "for",
+        "that",
+        "with",
+        "as",
+        "by",
+        "on",
+        "at",
+        "from",
+        "it",
+        "are",
+        "were",
+        "which",
+        "his",
+        "her",
+        "has",
+        "had",
+        "be",
+    }
+)
 LEAST = 0.08  # share of words that are common ones
 
 

@@ -1,7 +1,9 @@
-"""Phrases: cut an answer to the value that it states: an item of a list, a whole name, a noun that others narrow.
+"""Phrases: cut an answer to the value that it states: an item of a list, a whole name, a noun that
+others narrow.
 
-A list in the text is like items, the last of them after "and" or "or"; sentences are not parsed. What may be the name
-of one thing ("Bosnia and Herzegovina", "Vane & Lorimer", "Joel and Ethan Coen") is no list.
+A list in the text is like items, the last of them after "and" or "or"; sentences are not parsed.
+What may be the name of one thing ("Bosnia and Herzegovina", "Vane & Lorimer", "Joel and Ethan
+Coen") is no list.
 """
 
 import html
@@ -24,7 +26,8 @@ Things: TypeAlias = Literal["places", "kin", "persons", "others"]
 IsName: TypeAlias = Callable[[str], bool]  # whether a text is the title of a page
 
 FIXED_NAMES = Path(__file__).with_name("names_with_and.txt")
-# Nouns of organisations: two of them are two organisations, but "Food and Drug Administration" is one.
+# Nouns of organisations: two of them are two organisations, but "Food and Drug Administration" is
+# one.
 HEADS = re.compile(
     r"(?:Academ|Administration|Agenc|Alliance|Association|Bank|Board|Bureau|Cent(?:er|re)|Church|Club|College|Commission"
     r"|Committee|Compan|Conservator|Corporation|Council|Department|Foundation|Hospital|Institut|Laborator|Librar"
@@ -34,7 +37,8 @@ AROUND = 40  # characters around a sign that may hold the names it joins
 BLANKS = re.compile(r"[ \u00a0]")
 
 MOST_WORDS = 5  # words of an item
-COMMA, LAST = r"\s*,\s+", r"\s*,?\s+(?:and|or|as well as)\s+|\s+&\s+"
+COMMA = r"\s*,\s+"
+LAST = r"\s*,?\s+(?:and|or|as well as)\s+|\s+&\s+"
 SEPARATOR = re.compile(rf"{LAST}|{COMMA}")
 ENDS_A_LIST = re.compile(LAST)
 WORD = r"[^\s,;:.!?()\[\]\"“”&]+(?:(?<=\b[A-Z])\.)?"  # includes the full stop of an initial
@@ -57,7 +61,8 @@ ENDS_AN_ITEM = re.compile(
 ARTICLE = re.compile(r"(?:an?|the)[ \u00a0]")
 ANY_ARTICLE = re.compile(r"\b(?:an?|the)[ \u00a0]")
 SEPARATOR_BEFORE = re.compile(rf"(?:{LAST}|{COMMA})(?:(?:an?|the)[ \u00a0])?\Z")
-NOUN = re.compile(r"(?!\w+ly\b)(?!(?!mixed)\w+ed\b)[a-z]+(?:-[a-z]+)*")  # or an adjective that may narrow one
+# Or an adjective that may narrow one.
+NOUN = re.compile(r"(?!\w+ly\b)(?!(?!mixed)\w+ed\b)[a-z]+(?:-[a-z]+)*")
 NO_NOUN = re.compile(
     r"and|or|of|in|on|at|for|with|by|from|to|as|into|under|over|like|including|both|either|another|other|such|some|"
     r"this|that|would|he|she|it|they|his|her|its|their|who|which|was|were|is|are|been|has|had|one|two|three|several|"
@@ -76,7 +81,9 @@ WORDS_BEFORE = re.compile(rf"(?:{WORD}[ \u00a0])*{WORD}\Z")
 # Share of a probability for the other items of a list, some of which belong to another verb.
 ITEM_SHARE = 0.95
 ORDINAL = r"(?:\d+(?:st|nd|rd|th)|First|Second|Third)"
-REST_OF_A_NAME = re.compile(rf"\s?,?\s(?:Jr|Sr)\b\.?|\s?,\s{ORDINAL}(?: of(?= [A-Z])| [A-Z][\w'’-]+)+")
+REST_OF_A_NAME = re.compile(
+    rf"\s?,?\s(?:Jr|Sr)\b\.?|\s?,\s{ORDINAL}(?: of(?= [A-Z])| [A-Z][\w'’-]+)+"
+)
 # Article before a word, not before "1".
 _ARTICLE = re.compile(r"\A(?:the|an?)\s+(?=\S*[^\W\d_]{2})", re.IGNORECASE)
 _AND = re.compile(r"\s*&\s*|(?<=\w)\s+(?:['’`´]n['’`´]?|n['’`´])\s+(?=\w)", re.IGNORECASE)
@@ -85,7 +92,8 @@ _AND = re.compile(r"\s*&\s*|(?<=\w)\s+(?:['’`´]n['’`´]?|n['’`´])\s+(?=\
 def conjuncts(
     text: str, start: int, end: int, things: Things = "others", is_name: IsName = bool
 ) -> list[tuple[int, int]]:
-    """Return characters [start, end) of all items of the list that a phrase is or belongs to, or of the phrase alone.
+    """Return characters [start, end) of all items of the list that a phrase is or belongs to, or of
+    the phrase alone.
 
     A phrase that is a part of one name becomes the whole name.
 
@@ -102,7 +110,8 @@ def conjuncts(
     start, end = whole_fixed_name(text, start, end)
     hidden = with_names_as_words(text, things)
     is_upper = text[start].isupper()
-    before, behind = _items_before(hidden, start, is_upper), _items_behind(hidden, end, is_upper)
+    before = _items_before(hidden, start, is_upper)
+    behind = _items_behind(hidden, end, is_upper)
     found = [*before, *_within(hidden, start, end), *behind]
     if len(found) < 2 or not ENDS_A_LIST.search(hidden, found[0][0], found[-1][1]):
         return [(start, end)]
@@ -136,7 +145,9 @@ def _is_known(item: str) -> bool:
 
 
 def whole_fixed_name(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return characters [start, end) of the name with "and" in it to which a phrase belongs, or its own."""
+    """Return characters [start, end) of the name with "and" in it to which a phrase belongs, or its
+    own.
+    """
     for name in _fixed_names().finditer(text):
         if name.start() <= start and end <= name.end():
             return name.span()
@@ -149,7 +160,9 @@ def with_names_as_words(text: str, things: Things) -> str:
     for sign in re.finditer(" & ", text):
         left = text[max(0, sign.start() - AROUND) : sign.start()].split(" ")[-2:]
         right = text[sign.end() : sign.end() + AROUND].split(" ")[:2]
-        is_full = len(left) == len(right) == 2 and all(word[:1].isupper() for word in (*left, *right))
+        is_full = len(left) == len(right) == 2 and all(
+            word[:1].isupper() for word in (*left, *right)
+        )
         is_name = left[-1][:1].isupper() or right[0][:1].isupper()
         if is_name and not (is_full and things in ("kin", "persons")):
             text = f"{text[: sign.start()]}_&_{text[sign.end() :]}".replace("_&_", "_+_")
@@ -160,7 +173,9 @@ def with_names_as_words(text: str, things: Things) -> str:
 def _fixed_names() -> re.Pattern[str]:
     lines = FIXED_NAMES.read_text("utf-8").splitlines()
     names = [line for line in lines if not line.startswith("#")]
-    countries = [name for country in countries_of_the_world() for name in country.names if " and " in name]
+    countries = [
+        name for country in countries_of_the_world() for name in country.names if " and " in name
+    ]
     forms = []
     for name in sorted({*names, *countries}, key=len, reverse=True):
         words = re.escape(name).replace(r"\ and\ ", r"\s+(?:and|&|['’]?n['’]?)\s+")
@@ -170,7 +185,8 @@ def _fixed_names() -> re.Pattern[str]:
 
 def _within(text: str, start: int, end: int) -> list[tuple[int, int]]:
     """Return the items of a phrase that is a list, or else the phrase."""
-    places, begin = [], start
+    places = []
+    begin = start
     for separator in SEPARATOR.finditer(text, start, end):
         places.append((begin, separator.start()))
         begin = separator.end()
@@ -187,12 +203,17 @@ def _items_behind(text: str, end: int, is_upper: bool) -> list[tuple[int, int]]:
     while not is_last and (separator := SEPARATOR.match(text, end)):
         begin, _ = _without_article(text, separator.end(), len(text))
         item = (NAME if is_upper else ITEM).match(text, begin)
-        stops = [found.start() for form in (ENDS_A_LIST, ENDS_AN_ITEM) if item and (found := form.search(item.group()))]
+        stops = [
+            found.start()
+            for form in (ENDS_A_LIST, ENDS_AN_ITEM)
+            if item and (found := form.search(item.group()))
+        ]
         stop = begin + min([len(item.group()), *stops]) if item else begin
         if not _is_item(text[begin:stop], is_upper):
             break
         items.append((begin, stop))
-        end, is_last = stop, bool(ENDS_A_LIST.fullmatch(separator.group()))
+        end = stop
+        is_last = bool(ENDS_A_LIST.fullmatch(separator.group()))
     return items if is_last else []
 
 
@@ -233,12 +254,15 @@ def _without_article(text: str, start: int, end: int) -> tuple[int, int]:
 def each_of_several(
     answer: Answer, threshold: float, things: Things = "others", is_name: IsName = bool
 ) -> Iterator[Answer]:
-    """Yield an answer or, if it is a likely list or an item of one, all items, the others with less probability.
+    """Yield an answer or, if it is a likely list or an item of one, all items, the others with less
+    probability.
 
     `things`: what the relation may have. `is_name`: whether a text is the title of a page.
     """
     own = answer.start, answer.end
-    places = conjuncts(answer.context, *own, things, is_name) if is_likely(answer, threshold) else [own]
+    places = (
+        conjuncts(answer.context, *own, things, is_name) if is_likely(answer, threshold) else [own]
+    )
     if len(places) == 1:
         yield _cut(answer, *places[0])
         return
@@ -257,17 +281,22 @@ def first_of_several(answer: Answer) -> Answer:
     """
     hidden = with_names_as_words(answer.context, "persons")
     item = _cut(answer, *_within(hidden, answer.start, answer.end)[0])
-    return item if item.end < answer.end and (item.text[0].islower() or " " in item.text) else answer
+    return (
+        item if item.end < answer.end and (item.text[0].islower() or " " in item.text) else answer
+    )
 
 
 def whole_name_with_and(answer: Answer) -> Answer:
-    """Return the whole name with "and" in it of which an answer is a part: "rock and roll" instead of "rock"."""
+    """Return the whole name with "and" in it of which an answer is a part: "rock and roll" instead
+    of "rock".
+    """
     place = whole_fixed_name(answer.context, answer.start, answer.end)
     return answer if place == (answer.start, answer.end) else _cut(answer, *place)
 
 
 def with_nouns(answer: Answer) -> Answer:
-    """Return an occupation or a class with the nouns that narrow it: "racing driver" instead of "driver".
+    """Return an occupation or a class with the nouns that narrow it: "racing driver" instead of
+    "driver".
 
     They begin after an article, an adjective of a nationality, or one that says nothing of it.
     """
@@ -281,13 +310,17 @@ def with_nouns(answer: Answer) -> Answer:
 
 
 def whole_name(answer: Answer) -> Answer:
-    """Return a person with the rest of the name: "George Howard, 6th Earl of Carlisle", "Hank Williams, Jr."."""
+    """Return a person with the rest of the name: "George Howard, 6th Earl of Carlisle", "Hank
+    Williams, Jr.".
+    """
     rest = REST_OF_A_NAME.match(answer.context, answer.end)
     return _cut(answer, answer.start, rest.end()) if rest else answer
 
 
 def whole_quantity(answer: Answer) -> Answer:
-    """Return a quantity with all that belongs to it: "more than 5,000", "3.2 million", "410 m below sea level"."""
+    """Return a quantity with all that belongs to it: "more than 5,000", "3.2 million", "410 m below
+    sea level".
+    """
     found = quantity_around(answer.context, answer.start, answer.end)
     if found.quantity is None or found.start > answer.start or found.end < answer.end:
         return answer
@@ -300,7 +333,9 @@ def whole_date(answer: Answer) -> Answer:
 
 
 def bare_name(answer: Answer) -> Answer:
-    """Return an answer without the article of a name: "United States" instead of "the United States"."""
+    """Return an answer without the article of a name: "United States" instead of "the United
+    States".
+    """
     article = BARE.match(answer.context, answer.start, answer.end)
     return _cut(answer, article.end(), answer.end) if article else answer
 
@@ -312,7 +347,8 @@ def _cut(answer: Answer, start: int, end: int) -> Answer:
 
 
 def compared_words(text: str) -> str:
-    """Return the words of a value as they are compared: without a leading article, with "and" for "&" and "'n'".
+    """Return the words of a value as they are compared: without a leading article, with "and" for
+    "&" and "'n'".
 
     >>> compared_words("The Beatles"), compared_words("Simon & Garfunkel"), compared_words("Grade A")
     ('beatles', 'simon and garfunkel', 'grade a')

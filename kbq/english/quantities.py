@@ -1,8 +1,9 @@
 """Quantities: read a number with its unit from a text with the words around it.
 
-In comes a text, out comes a quantity, or nothing if there is any doubt. English separators are assumed. A bound ("more
-than 5,000"), a range ("40–50 kg") and "about" are kept; a sign may be a word ("minus", "below sea level"). The table
-beside this file has the forms of each unit, and its size in a unit of its dimension.
+In comes a text, out comes a quantity, or nothing if there is any doubt. English separators are
+assumed. A bound ("more than 5,000"), a range ("40–50 kg") and "about" are kept; a sign may be a
+word ("minus", "below sea level"). The table beside this file has the forms of each unit, and its
+size in a unit of its dimension.
 """
 
 import re
@@ -16,10 +17,13 @@ Bound: TypeAlias = Literal["", ">", ">=", "<", "<="]
 
 TABLE = Path(__file__).with_name("units.tsv")
 LONGEST = 96  # characters of a quantity
-_EXACT, _ROUNDED = Context(prec=200), Context(prec=15)  # contexts of numbers, and of what they make in another unit
+# Contexts of numbers, and of what they make in another unit.
+_EXACT = Context(prec=200)
+_ROUNDED = Context(prec=15)
 AROUND = 60  # characters around a number that may belong to it
 ASKS_FOR_A_CHANGE = re.compile(
-    r"\b(?:loss(?:es)?|deficit|shortfall|decline|decrease|reduction|growth|increase)\b", re.IGNORECASE
+    r"\b(?:loss(?:es)?|deficit|shortfall|decline|decrease|reduction|growth|increase)\b",
+    re.IGNORECASE,
 )
 
 
@@ -45,7 +49,9 @@ class Span(NamedTuple):
 
 @cache
 def _units() -> dict[str, tuple[str, Decimal]]:
-    """Return dimension and size of each unit by its forms; those of metres and the like also without case."""
+    """Return dimension and size of each unit by its forms; those of metres and the like also
+    without case.
+    """
     units: dict[str, tuple[str, Decimal]] = {}
     for line in TABLE.read_text("utf-8").splitlines()[1:]:
         dimension, factor, forms = line.split("\t")
@@ -55,17 +61,54 @@ def _units() -> dict[str, tuple[str, Decimal]]:
 
 
 _SCALES = {
-    "hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "mn": 6, "crore": 7, "billion": 9, "bn": 9, "trillion": 12,
+    "hundred": 2,
+    "thousand": 3,
+    "lakh": 5,
+    "million": 6,
+    "mn": 6,
+    "crore": 7,
+    "billion": 9,
+    "bn": 9,
+    "trillion": 12,
     "tn": 12,
-}  # fmt: skip
-_LETTERS = {"k": 3, "K": 3, "M": 6, "m": 6, "B": 9, "bn": 9, "b": 9, "T": 12}  # letters after an amount of money
+}
+# Letters after an amount of money.
+_LETTERS = {"k": 3, "K": 3, "M": 6, "m": 6, "B": 9, "bn": 9, "b": 9, "T": 12}
 _ONES = [
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
-]  # fmt: skip
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_WORD = "|".join((*sorted(_ONES, key=len, reverse=True), *_TENS, "hundred", "thousand", "million", "billion"))
-_FRACTIONS = {"½": "0.5", "¼": "0.25", "¾": "0.75", "⅛": "0.125", "⅜": "0.375", "⅝": "0.625", "⅞": "0.875"}
+_WORD = "|".join(
+    (*sorted(_ONES, key=len, reverse=True), *_TENS, "hundred", "thousand", "million", "billion")
+)
+_FRACTIONS = {
+    "½": "0.5",
+    "¼": "0.25",
+    "¾": "0.75",
+    "⅛": "0.125",
+    "⅜": "0.375",
+    "⅝": "0.625",
+    "⅞": "0.875",
+}
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻−", "0123456789--")
 
 _SIGN = r"[-−–](?=[0-9½¼¾$€£¥₹₽]|[A-Z]{2,3}[ $]?[0-9$])|(?i:minus|negative)\s"
@@ -84,7 +127,11 @@ _SPELT = (
 @cache
 def _unit_pattern(is_prefix: bool) -> str:
     """Return a pattern of all units, or of those of money before a number, the longest first."""
-    money = {form for form, (dimension, _) in _units().items() if dimension.isupper() and len(dimension) == 3}
+    money = {
+        form
+        for form, (dimension, _) in _units().items()
+        if dimension.isupper() and len(dimension) == 3
+    }
     forms = [form for form in _units() if not is_prefix or (form in money and not form.islower())]
     ways = [re.escape(form).replace(r"\ ", r"\s") for form in sorted(forms, key=len, reverse=True)]
     # "12 in 1990" is no length, but "12 in long" is one.
@@ -117,21 +164,42 @@ _ABOUT = (
     r"|some|an estimated|in the region of|in the order of|on the order of)\s|[~≈∼]\s?|c\.\s?)"
 )
 _BOUNDS: tuple[tuple[Bound, str], ...] = (
-    (">", r"(?:(?:well |just |slightly |a little |far )?(?:more than|over|above|greater than|larger than|higher than)"
-          r"|exceed(?:s|ed|ing)?|in excess of|upwards? of|north of)\s|>\s?"),
-    (">=", r"(?:at least|no (?:fewer|less|under) than|not (?:fewer|less) than|a minimum of|minimum of|from at least)\s"
-           r"|≥\s?|>=\s?"),
-    ("<", r"(?:(?:well |just |slightly |a little |far )?(?:less than|fewer than|under|below|smaller than|lower than))\s"
-          r"|<\s?"),
-    ("<=", r"(?:up to|at most|no (?:more|greater) than|not (?:more|greater|exceeding) than|not exceeding|as many as"
-           r"|as much as|a maximum of|maximum of)\s|≤\s?|<=\s?"),
-)  # fmt: skip
+    (
+        ">",
+        r"(?:(?:well |just |slightly |a little |far )?(?:more than|over|above|greater than|larger than|higher than)"
+        r"|exceed(?:s|ed|ing)?|in excess of|upwards? of|north of)\s|>\s?",
+    ),
+    (
+        ">=",
+        r"(?:at least|no (?:fewer|less|under) than|not (?:fewer|less) than|a minimum of|minimum of|from at least)\s"
+        r"|≥\s?|>=\s?",
+    ),
+    (
+        "<",
+        r"(?:(?:well |just |slightly |a little |far )?(?:less than|fewer than|under|below|smaller than|lower than))\s"
+        r"|<\s?",
+    ),
+    (
+        "<=",
+        r"(?:up to|at most|no (?:more|greater) than|not (?:more|greater|exceeding) than|not exceeding|as many as"
+        r"|as much as|a maximum of|maximum of)\s|≤\s?|<=\s?",
+    ),
+)
 _BOUND = "|".join(f"(?:{pattern})" for _, pattern in _BOUNDS)
 _BEHIND: tuple[tuple[str, str], ...] = (
-    (">=", r"\+(?![\w+])|\sor (?:more|greater|over|above|higher|longer)(?!\w)|\s(?:and|or) (?:upwards?|over)(?!\w)"),
+    (
+        ">=",
+        r"\+(?![\w+])|\sor (?:more|greater|over|above|higher|longer)(?!\w)|\s(?:and|or) (?:upwards?|over)(?!\w)",
+    ),
     ("<=", r"\sor (?:less|fewer|under|below|lower)(?!\w)"),
-    ("~", r"\sor so(?!\w)|\s(?:or )?thereabouts|,? (?:approximately|approx\.|more or less)(?![\w ])"),
-    ("-", r"\sbelow (?:mean )?(?:sea[- ]level|zero|freezing|the (?:sea|surface))|\s(?:b\.s\.l\.|bsl(?!\w))"),
+    (
+        "~",
+        r"\sor so(?!\w)|\s(?:or )?thereabouts|,? (?:approximately|approx\.|more or less)(?![\w ])",
+    ),
+    (
+        "-",
+        r"\sbelow (?:mean )?(?:sea[- ]level|zero|freezing|the (?:sea|surface))|\s(?:b\.s\.l\.|bsl(?!\w))",
+    ),
 )
 _SUFFIX = "|".join(f"(?:{pattern})" for _, pattern in _BEHIND)
 _CHANGES = "increas|decreas|ris|rose|grew|grow|fell|fall|drop|declin|rais|reduc|cut|gain|expand|shr[aiu]nk|went"
@@ -158,7 +226,8 @@ _NO_NOUN = re.compile(
     r"(?:hundred|thousand|lakh|million|crore|billion|trillion|dozen|score|hal[fv]|third|quarter)"
     r"|(?:times|per|point|plus|odd|and|noon|season|seasons|to|or|by|in|of|the|was|were|is|are|minus|with|from|for)\b"
 )
-_DOUBTFUL = re.compile(r"(?<![0-9,])[1-9][0-9]{0,2}\.[0-9]{3}(?![0-9])(?!\s?[×x])|[0-9][ms]$")  # 12m: millions?
+# 12m: millions?
+_DOUBTFUL = re.compile(r"(?<![0-9,])[1-9][0-9]{0,2}\.[0-9]{3}(?![0-9])(?!\s?[×x])|[0-9][ms]$")
 
 
 @cache
@@ -211,7 +280,9 @@ Quantity(number='79', unit='in', about=False, bound='', to='', is_counted=False)
         quantity = _quantity(found, counts_anything)
         is_doubtful = quantity and not quantity.unit and re.search("[0-9] [0-9]{3}", text)
         return None if is_doubtful else quantity
-    noun = _COUNTED.fullmatch(text, found.end()) if counts_anything and not found["suffix"] else None
+    noun = (
+        _COUNTED.fullmatch(text, found.end()) if counts_anything and not found["suffix"] else None
+    )
     if not noun or not noun["noun"].islower() or _NO_NOUN.match(noun["noun"]):
         return None
     number = _quantity(found, counts_anything)
@@ -221,7 +292,8 @@ Quantity(number='79', unit='in', about=False, bound='', to='', is_counted=False)
 
 
 def quantity_around(text: str, start: int, end: int) -> Span:
-    """Return the quantity to which characters [start, end) belong, with what the words around make of it.
+    """Return the quantity to which characters [start, end) belong, with what the words around make
+    of it.
 
     >>> text = "It has more than 5,000 people, and about 40."
     >>> [text[slice(*quantity_around(text, *place)[1:])] for place in ((17, 22), (41, 43))]
@@ -229,13 +301,16 @@ def quantity_around(text: str, start: int, end: int) -> Span:
     """
     first = max(0, start - AROUND)
     window = text[first : end + AROUND]
-    begin, stop = start - first, end - first
+    begin = start - first
+    stop = end - first
     for pattern, _ in _patterns()[2]:
         for found in pattern.finditer(window):
             if found.start() <= begin and stop <= found.end():
                 quantity = _compound(found[0])
                 is_other = _is_other(window, found.start(), found.end())
-                return Span(None if is_other else quantity, first + found.start(), first + found.end())
+                return Span(
+                    None if is_other else quantity, first + found.start(), first + found.end()
+                )
     for found in _patterns()[1].finditer(window):
         if found.start() <= begin < found.end():
             last = max(stop, found.end())  # perhaps with a noun
@@ -248,7 +323,8 @@ def quantity_around(text: str, start: int, end: int) -> Span:
     return Span(quantity_of(text[start:end], True), start, end)
 
 
-_BEGIN = ("bound", "between", "from", "first")  # parts of an expression at the first of which it begins: not at "about"
+# Parts of an expression at the first of which it begins: not at "about".
+_BEGIN = ("bound", "between", "from", "first")
 
 
 def _is_other(window: str, begin: int, stop: int) -> bool:
@@ -262,7 +338,8 @@ def says_a_loss(before: str) -> bool:
 
 
 def meaning(quantity: Quantity) -> tuple[object, ...]:
-    """Return what a quantity means, equal for 40 m and 40 metres, 1 km and 1000 m, 5 % and 5 percent, 5 and 5 people.
+    """Return what a quantity means, equal for 40 m and 40 metres, 1 km and 1000 m, 5 % and 5
+    percent, 5 and 5 people.
 
     >>> meaning(Quantity("40", "m")) == meaning(Quantity("0.04", "kilometres"))
     True
@@ -297,20 +374,30 @@ def _quantity(found: re.Match[str], counts_anything: bool) -> Quantity | None:
     if sign:
         first = replace(first, number=_negative(first.number))
     if second is None:
-        return None if found["between"] or found["from"] else replace(first, bound=bound, about=about)
+        return (
+            None if found["between"] or found["from"] else replace(first, bound=bound, about=about)
+        )
     scaled = (
-        _one(f"{found['first']} {scale[1]}", counts_anything) if (scale := _SCALED.search(found["second"])) else None
+        _one(f"{found['first']} {scale[1]}", counts_anything)
+        if (scale := _SCALED.search(found["second"]))
+        else None
     )
-    if scaled and Decimal(scaled.number) < Decimal(second.number):  # 3 to 4 million, but 500,000 to 1 million
+    # 3 to 4 million, but 500,000 to 1 million.
+    if scaled and Decimal(scaled.number) < Decimal(second.number):
         first = scaled
     return None if bound else _range(first, second, about)
 
 
 def _words_of(found: re.Match[str]) -> tuple[Bound, bool, bool]:
-    """Return the bound, whether there is an "about", and whether the words make the number negative."""
-    before, behind = found["bound"] or "", found["suffix"] or ""
+    """Return the bound, whether there is an "about", and whether the words make the number
+    negative.
+    """
+    before = found["bound"] or ""
+    behind = found["suffix"] or ""
     bounds = [bound for bound, pattern in _BOUNDS if re.fullmatch(pattern, before, re.IGNORECASE)]
-    suffix = next((sign for sign, pattern in _BEHIND if re.fullmatch(pattern, behind, re.IGNORECASE)), "")
+    suffix = next(
+        (sign for sign, pattern in _BEHIND if re.fullmatch(pattern, behind, re.IGNORECASE)), ""
+    )
     bound: Bound = bounds[0] if bounds else ""
     if suffix in (">=", "<="):
         bound = ">=" if suffix == ">=" else "<="
@@ -322,7 +409,8 @@ def _range(first: Quantity, second: Quantity, about: bool) -> Quantity | None:
     unit = second.unit or first.unit
     if first.unit and second.unit and first.unit != second.unit:
         return None
-    low, high = Decimal(first.number), Decimal(second.number)
+    low = Decimal(first.number)
+    high = Decimal(second.number)
     return Quantity(first.number, unit, about, to=second.number) if low < high else None
 
 
@@ -357,7 +445,11 @@ def _value(found: re.Match[str]) -> Decimal | None:
         if found["part"]:
             return None
         parts = fraction.split("/")
-        share = Decimal(_FRACTIONS[fraction]) if len(parts) == 1 else Decimal(parts[0]) / Decimal(parts[1])
+        share = (
+            Decimal(_FRACTIONS[fraction])
+            if len(parts) == 1
+            else Decimal(parts[0]) / Decimal(parts[1])
+        )
         value = _EXACT.add(value, share)
     raised = found["power"] or found["raised"] or "0"
     return _EXACT.scaleb(value, int(raised.translate(_SUPERSCRIPTS)))
@@ -370,28 +462,36 @@ def _number_of_words(text: str) -> int | None:
     (251000, None)
     """
     total = group = 0
-    last, last_scale = 100, 10**12  # each part must be smaller than the one before it
+    # Each part must be smaller than the one before it.
+    last = 100
+    last_scale = 10**12
     for word in re.split(r"[\s-]+", re.sub(r"^an?\s", "one ", text).replace(" and ", " ")):
         if word == "hundred":
             if not 0 < group < 10:
                 return None
-            group, last = group * 100, 100
+            group = group * 100
+            last = 100
         elif word in _SCALES:
             size = 10 ** _SCALES[word]
             if not 0 < group < 1000 or size >= last_scale:
                 return None
-            total, group = total + group * size, 0
-            last, last_scale = 100, size
+            total = total + group * size
+            group = 0
+            last = 100
+            last_scale = size
         else:
             size = 10 * (_TENS.index(word) + 2) if word in _TENS else _ONES.index(word)
             if size >= last or (size == 0 and text != "zero"):
                 return None
-            group, last = group + size, 10 if word in _TENS else 0
+            group = group + size
+            last = 10 if word in _TENS else 0
     return total + group
 
 
 def _negative(number: str) -> str:
-    return number if number == "0" else number.removeprefix("-") if number[0] == "-" else f"-{number}"
+    return (
+        number if number == "0" else number.removeprefix("-") if number[0] == "-" else f"-{number}"
+    )
 
 
 def _plain(number: Decimal) -> str:

@@ -1,7 +1,8 @@
-"""Statements: tell what the words before a value say of it: that it is so, that it is not, or of whom it is so.
+"""Statements: tell what the words before a value say of it: that it is so, that it is not, or of
+whom it is so.
 
-Sentences are not parsed: the rules are few, and say something only where a plain form of words stands right before the
-value. A value that they rule out is no answer.
+Sentences are not parsed: the rules are few, and say something only where a plain form of words
+stands right before the value. A value that they rule out is no answer.
 """
 
 import re
@@ -19,7 +20,9 @@ OTHER_CLAUSE = (
     r"|where|when|that|whether|he|she|they|it|left|leave|leaving|lost|exceed(?:ed|s)?|stopped|ceased"
 )
 DENIAL = re.compile(rf"{DENIED}{NO_DENIAL}(?:\s(?!(?:{OTHER_CLAUSE})\b)[^\s.,;:!?()]+){{0,8}}\s\Z")
-IN_DOUBT = re.compile(r"\b(?:unknown|unclear|uncertain|not known) (?:if|whether|where|when|who)\b[^.;:!?]*\Z")
+IN_DOUBT = re.compile(
+    r"\b(?:unknown|unclear|uncertain|not known) (?:if|whether|where|when|who)\b[^.;:!?]*\Z"
+)
 
 KIN = (
     r"(?:(?:step|grand|god|great-grand)?(?:father|mother|parents?|son|sons|daughter|daughters)|brothers?|sisters?"
@@ -44,12 +47,17 @@ KIN_OF_NAMED = re.compile(
     rf"(?:\A|[.!?]\s)(?P<name>{NAME})\s(?:was|is|became)\s(?:the\s|an?\s)?(?:[a-z]+\s){{0,2}}{KIN}"
     r"\sof\s(?:the\s(?:late\s)?)?\Z"
 )
-COUPLE = re.compile(r"\s*(?:\([^()]*\))?(?:,[^,.]*,)?\s*(?:and|by)\b")  # "the son of Emil and his wife Ann"
+# "the son of Emil and his wife Ann".
+COUPLE = re.compile(r"\s*(?:\([^()]*\))?(?:,[^,.]*,)?\s*(?:and|by)\b")
 AHEAD = 60  # characters after a value that may name the subject
 
-EARLIER = frozenset({"predecessor", "replaces", "follows", "preceded by", "previous", "after a work by"})
+EARLIER = frozenset(
+    {"predecessor", "replaces", "follows", "preceded by", "previous", "after a work by"}
+)
 LATER = frozenset({"successor", "replaced by", "followed by", "succeeded by", "next"})
-_TITLES = r"(?:(?:the|his|her|its|Sir|Lord|Lady|Dr\.?|King|Queen|Bishop|Pope|Mr\.?|Mrs\.?|[a-z]+)\s){0,2}"
+_TITLES = (
+    r"(?:(?:the|his|her|its|Sir|Lord|Lady|Dr\.?|King|Queen|Bishop|Pope|Mr\.?|Mrs\.?|[a-z]+)\s){0,2}"
+)
 SAYS_EARLIER = re.compile(
     r"(?:(?<!was )(?<!were )(?<!is )(?<!be )(?<!been )\b(?:succeed(?:ed|s|ing)|replac(?:ed|es|ing)"
     r"|supersed(?:ed|es|ing))|\bsuccessor (?:of|to)|\btook over from|\bpreceded by"
@@ -66,9 +74,34 @@ _SEVERAL = re.compile(  # what a name may mean
     re.DOTALL,
 )
 _NO_NAMES = frozenset(
-    ("the", "he", "she", "it", "they", "his", "her", "in", "at", "a", "an", "mr", "mrs", "ms", "miss", "mlle", "mme",
-     "dr", "prof", "sir", "dame", "lord", "lady", "king", "queen")
-)  # fmt: skip
+    (
+        "the",
+        "he",
+        "she",
+        "it",
+        "they",
+        "his",
+        "her",
+        "in",
+        "at",
+        "a",
+        "an",
+        "mr",
+        "mrs",
+        "ms",
+        "miss",
+        "mlle",
+        "mme",
+        "dr",
+        "prof",
+        "sir",
+        "dame",
+        "lord",
+        "lady",
+        "king",
+        "queen",
+    )
+)
 _REDIRECT = re.compile(r"\A\s*#?\s?redirect(?:s|ion)?:?\s*(?:to\b|\[\[|→)", re.IGNORECASE)
 PRONOUNS = re.compile(  # neither "US", nor the novel "It"
     r"[Hh]e|[Ss]he|it|[Tt]hey|[Hh]im(?:self)?|[Hh]ers?|herself|[Hh]is|its|itself|them|themselves|[Tt]heirs?"
@@ -78,11 +111,14 @@ DIRECTIONS = r"(?:north|south|east|west)(?:-?(?:east|west))?(?:ern)?"
 NEAR = re.compile(  # "Döbling near": the place is Döbling; "born near Vienna" names no other one
     rf"[A-Z][\w'’.-]+,? (?:near|close to|not far from|just outside|outside of|{DIRECTIONS} of) (?:the )?$"
 )
-IS_SAID_OF_IT = re.compile(r"\b(?:is|was|are|were)\s+(?:an?|the|one of the)\s+(?:[\w'’-]+,?\s+){0,3}$")
+IS_SAID_OF_IT = re.compile(
+    r"\b(?:is|was|are|were)\s+(?:an?|the|one of the)\s+(?:[\w'’-]+,?\s+){0,3}$"
+)
 
 
 def is_no_thing(title: str, text: str) -> bool:
-    """Whether a page that begins so is none of a thing: it lists what a name may mean, or leads to another page.
+    """Whether a page that begins so is none of a thing: it lists what a name may mean, or leads to
+    another page.
 
     >>> is_no_thing("Mercury", "Mercury may refer to: Mercury (planet)"), is_no_thing("A", "#REDIRECT [[B]]")
     (True, True)
@@ -103,8 +139,11 @@ def is_denied(before: str) -> bool:
     return bool(DENIAL.search(before) or IN_DOUBT.search(before))
 
 
-def is_said_of_another(subject: str, relation: str, before: str, behind: str, is_kinship: bool) -> bool:
-    """Whether the words before a value say it of somebody else than the subject, who is not named after it either.
+def is_said_of_another(
+    subject: str, relation: str, before: str, behind: str, is_kinship: bool
+) -> bool:
+    """Whether the words before a value say it of somebody else than the subject, who is not named
+    after it either.
 
     `is_kinship`: whether the relation is one, such as father or spouse.
 
@@ -130,7 +169,8 @@ def is_said_of_another(subject: str, relation: str, before: str, behind: str, is
 
 
 def is_other_direction(relation: str, before: str) -> bool:
-    """Whether the words before a value make it the successor where a predecessor is asked for, or the other way round.
+    """Whether the words before a value make it the successor where a predecessor is asked for, or
+    the other way round.
 
     >>> is_other_direction("successor", "Ben Ashby succeeded "), is_other_direction("successor", "He was succeeded by ")
     (True, False)

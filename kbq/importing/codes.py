@@ -1,15 +1,19 @@
 """Codes: search the product-quantised vectors of an index of DensePhrases as they are.
 
     official/              index.faiss       a link to the official file; nothing in it is changed
-                           layout.json       where in that file rotation, means, centroids and lists are
-                           lists.npy         i64 [lists, 2]  first byte and number of codes of each list
-                           runs.npy          i64 [runs, 2]   first id and first row, counted over all shards, of a run
+                           layout.json       where in that file rotation, means, centroids and lists
+                           are
+                           lists.npy         i64 [lists, 2]  first byte and number of codes of each
+                           list
+                           runs.npy          i64 [runs, 2]   first id and first row, counted over
+                           all shards, of a run
     shard-00000/official/  places.npy        i64 [rows]      first byte of the code of each row
 
-A vector is (mean of its list + centroids of its code) · rotation. A score needs no vector: the rotated query is
-multiplied with all centroids once, and the products that a code names are added up. faiss finds the best codes in the
-lists that are probed, for the start and for the end of a phrase; each is paired with the best end, or the best start,
-within reach in its paragraph. Source: arXiv 1401.4082 and the code of faiss.
+A vector is (mean of its list + centroids of its code) · rotation. A score needs no vector: the
+rotated query is multiplied with all centroids once, and the products that a code names are added
+up. faiss finds the best codes in the lists that are probed, for the start and for the end of a
+phrase; each is paired with the best end, or the best start, within reach in its paragraph. Source:
+arXiv 1401.4082 and the code of faiss.
 """
 
 import math
@@ -34,7 +38,10 @@ from kbq.storage.machine import available_memory, expect_random_access, map_file
 from kbq.storage.reading import reading_from
 from kbq.storage.records import read_record
 
-LAYOUT, LISTS, RUNS, PLACES = "layout.json", "lists.npy", "runs.npy", "places.npy"
+LAYOUT = "layout.json"
+LISTS = "lists.npy"
+RUNS = "runs.npy"
+PLACES = "places.npy"
 FORMAT = 1
 CENTROIDS = 256  # centroids that a byte of a code tells apart
 TABLES = 256  # query vectors whose tables are kept
@@ -47,7 +54,9 @@ PROBES = 256  # lists that the official search probes, whatever it is asked for
 
 @dataclass(frozen=True, slots=True)
 class CodesLayout:
-    """Where the parts of an `index.faiss` begin, in bytes, and their sizes; all numbers are float32, by row."""
+    """Where the parts of an `index.faiss` begin, in bytes, and their sizes; all numbers are
+    float32, by row.
+    """
 
     dim: Size
     code_bytes: Size  # size of a vector; each byte stands for dim / code_bytes dimensions
@@ -66,10 +75,13 @@ class Codes:
     """The codes of all shards of a knowledge base, memory-mapped."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the folder `official` of a knowledge base. Raises KnowledgeBaseError if a file is missing or damaged."""
+        """Open the folder `official` of a knowledge base. Raises KnowledgeBaseError if a file is
+        missing or damaged.
+        """
         with reading_from(folder, KnowledgeBaseError, AGAIN):
             self.layout = layout = read_record(folder / LAYOUT, CodesLayout, FORMAT)
-            self.lists, self.runs = open_array(folder / LISTS, np.int64, 2), open_array(folder / RUNS, np.int64, 2)
+            self.lists = open_array(folder / LISTS, np.int64, 2)
+            self.runs = open_array(folder / RUNS, np.int64, 2)
             self.path = folder / LINK
             if (size := self.path.stat().st_size) != layout.bytes:
                 raise ValueError(f"index.faiss has {size:,} of {layout.bytes:,} bytes")
@@ -86,9 +98,17 @@ class Codes:
         self._tables = lru_cache(TABLES)(self._tables_of)
 
     def _refuse_misfits(self) -> None:
-        """Raise ValueError unless every list lies within the file: faiss believes what it is told of them."""
-        layout, entry = self.layout, self.layout.code_bytes + 8  # a code and its id
-        if self.lists.shape != (layout.lists, 2) or self.runs.shape[1] != 2 or layout.dim % layout.code_bytes:
+        """Raise ValueError unless every list lies within the file: faiss believes what it is told
+        of them.
+        """
+        # A code and its id.
+        layout = self.layout
+        entry = self.layout.code_bytes + 8
+        if (
+            self.lists.shape != (layout.lists, 2)
+            or self.runs.shape[1] != 2
+            or layout.dim % layout.code_bytes
+        ):
             raise ValueError("its files do not belong together")
         begins, counts = self.lists.T
         if not ((begins >= 0) & (counts >= 0) & (counts <= (layout.bytes - begins) // entry)).all():
@@ -100,10 +120,14 @@ class Codes:
         return floats
 
     def _tables_of(self, query: bytes) -> tuple[Doubles, Doubles]:
-        """Return a rotated query, and its products with all centroids. Shapes: (dim,), (code bytes × CENTROIDS,)."""
+        """Return a rotated query, and its products with all centroids. Shapes: (dim,), (code bytes
+        × CENTROIDS,).
+        """
         vector = np.frombuffer(query, np.float64) / self.layout.step
         rotated = self._rotation @ vector
-        table: Doubles = (self.centroids * rotated.reshape(self.layout.code_bytes, 1, -1)).sum(axis=2)
+        table: Doubles = (self.centroids * rotated.reshape(self.layout.code_bytes, 1, -1)).sum(
+            axis=2
+        )
         return rotated, table.ravel()
 
     @cached_property
@@ -111,13 +135,15 @@ class Codes:
         return self.rotation.astype(np.float64)
 
     def inner_products(self, places: Rows, queries: Doubles) -> Floats:
-        """Return the inner products of rows, whose codes are at these places, with queries in the units of rows.
+        """Return the inner products of rows, whose codes are at these places, with queries in the
+        units of rows.
 
         Each is a sum of the same terms in the same order, whatever rows are asked for beside it.
         Shapes: (rows,), (queries, dim), result (rows, queries).
         """
         named, numbers = np.unique(self._list_of(places), return_inverse=True)
-        means, terms = self.means[named], self._codes_at(places) + self._begins
+        means = self.means[named]
+        terms = self._codes_at(places) + self._begins
         products = np.empty((len(places), len(queries)), np.float32)
         for column, query in enumerate(queries):
             rotated, table = self._tables(query.tobytes())
@@ -139,11 +165,15 @@ class Codes:
         try:
             codes: NDArray[np.uint8] = every[places]
         except IndexError:
-            raise KnowledgeBaseError(f"the places of codes are not within {self.path}: {AGAIN}") from None
+            raise KnowledgeBaseError(
+                f"the places of codes are not within {self.path}: {AGAIN}"
+            ) from None
         return codes
 
     def _list_of(self, places: Rows) -> Rows:
-        """Return the list in which each code is; of lists that begin at the same byte, all but the last are empty."""
+        """Return the list in which each code is; of lists that begin at the same byte, all but the
+        last are empty.
+        """
         numbers: Rows = np.searchsorted(self.lists[:, 0], places, side="right") - 1
         return numbers
 
@@ -161,7 +191,9 @@ class Codes:
 
 
 def in_runs(numbers: Rows, runs: Rows) -> Rows:
-    """Return the number that corresponds to each one, by runs: first numbers, in order, and what these become."""
+    """Return the number that corresponds to each one, by runs: first numbers, in order, and what
+    these become.
+    """
     run = np.searchsorted(runs[:, 0], numbers, side="right") - 1
     found: Rows = runs[run, 1] + numbers - runs[run, 0]
     return found
@@ -171,13 +203,17 @@ class CodedShard(Shard):
     """A shard without vectors of its own."""
 
     def __init__(self, folder: Path, deleted: str, limit: PhraseLimit, codes: Codes) -> None:
-        """Open a shard; `codes` are those of the knowledge base. Raises KnowledgeBaseError; see `Shard`."""
+        """Open a shard; `codes` are those of the knowledge base. Raises KnowledgeBaseError; see
+        `Shard`.
+        """
         self.codes = codes
         super().__init__(folder, deleted=deleted, limit=limit)
 
     def _open_vectors(self) -> tuple[int, int]:
         rows = len(open_array(self.folder / "positions.npy"))
-        self._places: Rows = open_array(self.folder / IMPORTED / PLACES, np.int64) if rows else np.empty(0, np.int64)
+        self._places: Rows = (
+            open_array(self.folder / IMPORTED / PLACES, np.int64) if rows else np.empty(0, np.int64)
+        )
         return len(self._places), self.codes.layout.dim
 
     @property
@@ -186,7 +222,9 @@ class CodedShard(Shard):
         raise KnowledgeBaseError(codes_instead_of_vectors(self.folder.parent))
 
     def vectors_of(self, rows: Rows) -> Any:
-        """Return the vectors of some rows, as far as their codes tell. Shapes: (rows,), (rows, dim)."""
+        """Return the vectors of some rows, as far as their codes tell. Shapes: (rows,), (rows,
+        dim).
+        """
         return self.codes.vectors_at(self._places[rows])
 
     def inner_products(self, rows: Rows, queries: Floats | Doubles) -> Floats:
@@ -195,17 +233,22 @@ class CodedShard(Shard):
 
 
 def open_shards(folder: Path, manifest: Manifest) -> list[CodedShard]:
-    """Open the shards of a knowledge base, in order. Raises KnowledgeBaseError if a file is missing or damaged."""
+    """Open the shards of a knowledge base, in order. Raises KnowledgeBaseError if a file is missing
+    or damaged.
+    """
     codes = Codes(folder / IMPORTED)
-    return [CodedShard(folder / entry.name, entry.deleted, manifest.phrases, codes) for entry in manifest.shards]
+    return [
+        CodedShard(folder / entry.name, entry.deleted, manifest.phrases, codes)
+        for entry in manifest.shards
+    ]
 
 
 def codes_instead_of_vectors(folder: Path) -> str:
     """Say why a knowledge base that was imported from an index alone can do less."""
     return (
-        f"{folder} was imported from an index of DensePhrases and has its codes instead of vectors, so it is searched "
-        "with that index only, on one machine, and nothing can be added to it: import the phrase dump for that, with "
-        "`kbq import dump`"
+        f"{folder} was imported from an index of DensePhrases and has its codes instead of "
+        "vectors, so it is searched with that index only, on one machine, and nothing can be "
+        "added to it: import the phrase dump for that, with `kbq import dump`"
     )
 
 
@@ -233,28 +276,40 @@ def _shown_ids(shards: Sequence[Shard], codes: Codes) -> Bools | None:
     return codes.shown_ids(np.concatenate([shard.shown_rows() for shard in shards]))
 
 
-def open_official(shards: Sequence[Shard], entry: IndexEntry, on_gpu: gpu_codes.GpuCells | None = None) -> CellIndex:
-    """Open the codes of all shards of a knowledge base; on a CPU, unless they have been copied to a GPU."""
+def open_official(
+    shards: Sequence[Shard], entry: IndexEntry, on_gpu: gpu_codes.GpuCells | None = None
+) -> CellIndex:
+    """Open the codes of all shards of a knowledge base; on a CPU, unless they have been copied to a
+    GPU.
+    """
     codes = _codes_of(shards)
     if on_gpu is not None:
         return OfficialIndex(shards, codes, on_gpu)
-    need, free = codes.means.nbytes, available_memory()
+    need = codes.means.nbytes
+    free = available_memory()
     if need > free:
         raise KnowledgeBaseError(
-            f"the official index needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: end other "
-            "programs, or use a machine with more"
+            f"the official index needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are "
+            "free: end other programs, or use a machine with more"
         )
-    shown, stay = _shown_ids(shards, codes), stays_in_memory(codes.layout.bytes)
-    return OfficialIndex(shards, codes, Cells(_faiss_index(codes), entry.probes, codes.rotation.T, stay, shown))
+    shown = _shown_ids(shards, codes)
+    stay = stays_in_memory(codes.layout.bytes)
+    return OfficialIndex(
+        shards, codes, Cells(_faiss_index(codes), entry.probes, codes.rotation.T, stay, shown)
+    )
 
 
 class OfficialIndex(CellIndex):
     """One inverted file of the rows of all shards, which are therefore searched as one group."""
 
-    def __init__(self, shards: Sequence[Shard], codes: Codes, cells: Cells | gpu_codes.GpuCells) -> None:
+    def __init__(
+        self, shards: Sequence[Shard], codes: Codes, cells: Cells | gpu_codes.GpuCells
+    ) -> None:
         super().__init__(shards, (), overfetch=1, whole=KnowledgeBaseSize.of(shards))
-        self._codes, self._all_cells = codes, cells
-        self._begins = np.cumsum([0, *(len(shard) for shard in shards)])  # the first row of each shard
+        self._codes = codes
+        self._all_cells = cells
+        # The first row of each shard.
+        self._begins = np.cumsum([0, *(len(shard) for shard in shards)])
 
     @cached_property
     def groups(self) -> list[ShardGroup]:
@@ -262,21 +317,27 @@ class OfficialIndex(CellIndex):
         return [ShardGroup(0, self._shards, self)]
 
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
-        """Find the k best rows for each query vector; fewer if the probed lists hold fewer. Shape: (vectors, dim)."""
+        """Find the k best rows for each query vector; fewer if the probed lists hold fewer. Shape:
+        (vectors, dim).
+        """
         *_, ids = self._all_cells.search(queries, k)
         hits = []
         for query, found in zip(rounded_for_exact_sums(queries), ids, strict=True):
             rows = self._codes.rows_of(found[found >= 0])
             if len(rows) and not 0 <= rows.min() <= rows.max() < self._begins[-1]:
-                raise KnowledgeBaseError(f"{self._codes.path} names rows that the knowledge base lacks: {AGAIN}")
+                raise KnowledgeBaseError(
+                    f"{self._codes.path} names rows that the knowledge base lacks: {AGAIN}"
+                )
             shards: Rows = np.searchsorted(self._begins, rows, side="right") - 1
             hits.append(self._rescored(query, shards, rows - self._begins[shards], k))
         return hits
 
     def _rows_near(self, number: int, sides: Sequence[Hits]) -> Rows:
-        """Return the rows that are hits for a start, and those from which a phrase may end at a hit for an end.
+        """Return the rows that are hits for a start, and those from which a phrase may end at a hit
+        for an end.
 
-        Other rows of the paragraphs would each be a read from another place of a file that memory may not hold.
+        Other rows of the paragraphs would each be a read from another place of a file that memory
+        may not hold.
         """
         first, last = (side.rows[side.shards == number] for side in sides)
         ending = np.sort(last)
@@ -286,16 +347,26 @@ class OfficialIndex(CellIndex):
 
 def _faiss_index(codes: Codes) -> Any:
     """Return an index of faiss over the lists in the official file, which stays on the disk."""
-    faiss, layout = load_faiss(), codes.layout
+    faiss = load_faiss()
+    layout = codes.layout
     means = faiss.IndexFlatIP(layout.dim)
     means.add(np.ascontiguousarray(codes.means))
-    index = faiss.IndexIVFPQ(means, layout.dim, layout.lists, layout.code_bytes, 8, faiss.METRIC_INNER_PRODUCT)
-    index.by_residual, index.is_trained, index.ntotal = True, True, layout.vectors
+    index = faiss.IndexIVFPQ(
+        means, layout.dim, layout.lists, layout.code_bytes, 8, faiss.METRIC_INNER_PRODUCT
+    )
+    index.by_residual = True
+    index.is_trained = True
+    index.ntotal = layout.vectors
     faiss.copy_array_to_vector(codes.centroids.ravel(), index.pq.centroids)
     lists = faiss.OnDiskInvertedLists()
-    lists.nlist, lists.code_size, lists.read_only = layout.lists, layout.code_bytes, True
-    lists.filename, lists.totsize = str(codes.path), layout.bytes
-    places = np.stack([codes.lists[:, 1], codes.lists[:, 1], codes.lists[:, 0]], axis=1).astype(np.uint64)
+    lists.nlist = layout.lists
+    lists.code_size = layout.code_bytes
+    lists.read_only = True
+    lists.filename = str(codes.path)
+    lists.totsize = layout.bytes
+    places = np.stack([codes.lists[:, 1], codes.lists[:, 1], codes.lists[:, 0]], axis=1).astype(
+        np.uint64
+    )
     lists.lists.resize(layout.lists)  # size, capacity and first byte of each list
     faiss.memcpy(lists.lists.data(), faiss.swig_ptr(places), places.nbytes)
     lists.do_mmap()

@@ -1,10 +1,11 @@
 """Dump: import a phrase dump of DensePhrases (HDF5), with its vectors unchanged. `kbq import dump`.
 
-The paragraphs of a document are one text, joined by ` [PAR] `, in which every token has its characters. Tokens that
-repeat or overlap, where windows overlapped, are taken as they are.
+The paragraphs of a document are one text, joined by ` [PAR] `, in which every token has its
+characters. Tokens that repeat or overlap, where windows overlapped, are taken as they are.
 
-dump/phrase/NAME.hdf5   a group for each document, named by its number: context, title, offset and scale; start (the
-                        int8 rows), f2o_start (the token of each row), word2char_start and word2char_end (of each token)
+dump/phrase/NAME.hdf5   a group for each document, named by its number: context, title, offset and
+                        scale; start (the int8 rows), f2o_start (the token of each row),
+                        word2char_start and word2char_end (of each token)
 dump/filter/NAME.hdf5   optional: filter_start and filter_end, the logits of each token
 """
 
@@ -40,15 +41,25 @@ SEPARATOR = " [PAR] "
 LIMIT = PhraseLimit(tokens=11, rows=10, repeats=True)
 NAMED = 20  # documents whose misfits are named
 
-ROWS, KEPT, STARTS, ENDS = "start", "f2o_start", "word2char_start", "word2char_end"
+ROWS = "start"
+KEPT = "f2o_start"
+STARTS = "word2char_start"
+ENDS = "word2char_end"
 
-LONGEST, FEWEST, TRIED = 200, 4, 100  # tokens and rows of a paragraph, and paragraphs that are tried
-ALIKE = 0.7  # correlation, less the mean of all tokens: of the vectors 1.0, of their codes above 0.9, of others about 0
+# Tokens and rows of a paragraph, and paragraphs that are tried.
+LONGEST = 200
+FEWEST = 4
+TRIED = 100
+# correlation, less the mean of all tokens: of the vectors 1.0, of their codes above 0.9, of others
+# about 0.
+ALIKE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class OfficialDocument:
-    """A document of a phrase dump. `kept`: the tokens that have a row. Shapes: starts, ends (tokens,), kept (rows,)."""
+    """A document of a phrase dump. `kept`: the tokens that have a row. Shapes: starts, ends
+    (tokens,), kept (rows,).
+    """
 
     number: str
     title: str
@@ -83,16 +94,26 @@ class DocumentPage(Page):
     misfits: Bools  # tokens whose characters are not in one paragraph. Shape: (tokens,)
 
     def __init__(self, document: OfficialDocument) -> None:
-        texts, starts, ends = document.text.split(SEPARATOR), document.starts, document.ends
+        texts = document.text.split(SEPARATOR)
+        starts = document.starts
+        ends = document.ends
         begins = np.cumsum([0, *(len(text) + len(SEPARATOR) for text in texts[:-1])])
         found = (np.searchsorted(begins, starts, side="right") - 1).clip(min=0)
         in_order = np.maximum.accumulate(found) if len(found) else found
         stops = (begins + [len(text) for text in texts])[in_order]
         misfits = (starts < 0) | (ends <= starts) | (ends > stops) | (found != in_order)
         with_tokens = set(np.unique(in_order).tolist())
-        filled = [number for number, text in enumerate(texts) if text.strip() or number in with_tokens]
-        super().__init__(document.number, document.title, [Paragraph(number, texts[number]) for number in filled])
-        for name, value in (("document", document), ("paragraph_of", in_order), ("misfits", misfits)):
+        filled = [
+            number for number, text in enumerate(texts) if text.strip() or number in with_tokens
+        ]
+        super().__init__(
+            document.number, document.title, [Paragraph(number, texts[number]) for number in filled]
+        )
+        for name, value in (
+            ("document", document),
+            ("paragraph_of", in_order),
+            ("misfits", misfits),
+        ):
             object.__setattr__(self, name, value)
 
     def encoded(self, vectors: NDArray[np.int8], logits: Floats) -> EncodedParagraphs:
@@ -100,10 +121,13 @@ class DocumentPage(Page):
 
         `logits`: the higher one of the filter's two. Shapes: (rows, dim), (rows,).
         """
-        kept, lengths = self.document.kept, np.array([len(text) for text in self.document.text.split(SEPARATOR)])
+        kept = self.document.kept
+        lengths = np.array([len(text) for text in self.document.text.split(SEPARATOR)])
         begins = np.cumsum(lengths + len(SEPARATOR)) - lengths - len(SEPARATOR)
         owners = self.paragraph_of[kept]
-        tokens, sizes = (np.bincount(numbers, minlength=len(lengths)) for numbers in (self.paragraph_of, owners))
+        tokens, sizes = (
+            np.bincount(numbers, minlength=len(lengths)) for numbers in (self.paragraph_of, owners)
+        )
         filled = [paragraph.number for paragraph in self.paragraphs]
         edges = np.where(self.misfits[kept], 0, OPENS | CLOSES).astype(np.uint8)
         positions = (kept - np.searchsorted(self.paragraph_of, owners)).astype(np.uint32)
@@ -111,12 +135,16 @@ class DocumentPage(Page):
             (side[kept] - begins[owners]).clip(0, lengths[owners]).astype(np.uint32)
             for side in (self.document.starts, self.document.ends)
         )
-        return EncodedParagraphs(tokens[filled], sizes[filled], vectors, logits, edges, positions, starts, ends)
+        return EncodedParagraphs(
+            tokens[filled], sizes[filled], vectors, logits, edges, positions, starts, ends
+        )
 
 
 @dataclass(slots=True)
 class Misfits:
-    """Tokens whose characters are not in one paragraph of their document: no phrase opens or closes there."""
+    """Tokens whose characters are not in one paragraph of their document: no phrase opens or closes
+    there.
+    """
 
     tokens: int = 0
     documents: int = 0
@@ -133,8 +161,8 @@ class Misfits:
             first = int(page.misfits.argmax())
             place = f"{document.starts[first]:,}-{document.ends[first]:,} of {len(document.text):,}"
             self.named.append(
-                f"document {page.page_id}: {count:,} of {len(document.starts):,} tokens are not in a paragraph of its "
-                f"text, the first is token {first:,} at characters {place}"
+                f"document {page.page_id}: {count:,} of {len(document.starts):,} tokens are not "
+                f"in a paragraph of its text, the first is token {first:,} at characters {place}"
             )
 
 
@@ -143,7 +171,9 @@ def pages_of(documents: Iterator[OfficialDocument], misfits: Misfits) -> Iterato
     seen = PageIds()
     for document in documents:
         if not seen.add(document.number):
-            raise CorpusError(f"document {document.number} occurs twice: give a dump in which each has its number")
+            raise CorpusError(
+                f"document {document.number} occurs twice: give a dump in which each has its number"
+            )
         page = DocumentPage(document)
         misfits.see(page)
         yield page
@@ -155,28 +185,44 @@ def load(library: str) -> Any:
         return import_module(library)
     except ImportError:
         name = library.partition(".")[0]
-        raise KbqError(f"files of DensePhrases are read with {name}: install it with pip install {name}") from None
+        raise KbqError(
+            f"files of DensePhrases are read with {name}: install it with pip install {name}"
+        ) from None
 
 
 def dump_files(dump: Path) -> list[Path]:
-    """Return the files of a phrase dump, in the order of their names. Raises CorpusError if there are none."""
+    """Return the files of a phrase dump, in the order of their names. Raises CorpusError if there
+    are none.
+    """
     files = sorted((dump / "phrase").glob("*.hdf5"))
     if not files:
         also = " (kbq import index reads an index without one)" if (dump / "start").is_dir() else ""
-        raise CorpusError(f"{dump} has no phrase dump{also}: give the folder in which phrase/ has .hdf5 files")
+        raise CorpusError(
+            f"{dump} has no phrase dump{also}: give the folder in which phrase/ has .hdf5 files"
+        )
     return files
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file, and turn whatever goes wrong while it is read into a CorpusError that names it."""
+    """Open an HDF5 file, and turn whatever goes wrong while it is read into a CorpusError that
+    names it.
+    """
     h5py = load("h5py")
     try:
         if path.exists() and not path.is_file():
             raise ValueError("it is not a file")
         with h5py.File(path, "r") as file:
             yield file
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, MemoryError) as error:
+    except (
+        OSError,
+        RuntimeError,
+        KeyError,
+        ValueError,
+        TypeError,
+        OverflowError,
+        MemoryError,
+    ) as error:
         raise CorpusError(reading_problem(path, error, AGAIN)) from None
 
 
@@ -185,7 +231,8 @@ def is_number(name: object) -> bool:
 
 
 def group(file: Any, name: str) -> Any:
-    """Return a group that lies in this file: a link may lead anywhere, to a pipe that never ends, say.
+    """Return a group that lies in this file: a link may lead anywhere, to a pipe that never ends,
+    say.
 
     Raises ValueError if it is elsewhere, or no group.
     """
@@ -199,7 +246,8 @@ def group(file: Any, name: str) -> Any:
 def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int = 1) -> Any:
     """Return a dataset that lies in its file and holds this kind of numbers.
 
-    Raises ValueError if it is missing, elsewhere, or of another type, and CorpusError if its pieces are too large.
+    Raises ValueError if it is missing, elsewhere, or of another type, and CorpusError if its pieces
+    are too large.
     """
     h5py = load("h5py")
     place = f"{name} of document {group.name.strip('/')}"
@@ -214,7 +262,9 @@ def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int
 
 
 def values(group: Any, name: str, kind: type[np.generic] | str, dimensions: int = 1) -> Any:
-    """Read a dataset as a whole. Raises ValueError as `dataset`, and CorpusError if it is too large."""
+    """Read a dataset as a whole. Raises ValueError as `dataset`, and CorpusError if it is too
+    large.
+    """
     found = dataset(group, name, kind, dimensions)
     refuse_large(f"{found.file.filename}{found.name}", found.nbytes, CorpusError)
     return found[:]
@@ -223,13 +273,16 @@ def values(group: Any, name: str, kind: type[np.generic] | str, dimensions: int 
 def documents(dump: Path, dim: int) -> Iterator[OfficialDocument]:
     """Yield all documents of a dump, in the order of files and groups.
 
-    Raises CorpusError if a file is missing or damaged, or the vectors are not those of a model of `dim` dimensions.
+    Raises CorpusError if a file is missing or damaged, or the vectors are not those of a model of
+    `dim` dimensions.
     """
     for path in dump_files(dump):
         with opened(path) as file:
             for name in file:
                 if not is_number(name):
-                    raise ValueError(f"the group {name[:40]!r} is not named by the number of a document")
+                    raise ValueError(
+                        f"the group {name[:40]!r} is not named by the number of a document"
+                    )
                 yield _document(group(file, name), path, dim)
 
 
@@ -242,12 +295,17 @@ def _document(group: Any, path: Path, dim: int) -> OfficialDocument:
     for attribute, expected in (("offset", OFFSET), ("scale", 1 / STEP)):
         found = float(group.attrs.get(attribute, expected))
         if found != expected:
-            raise ValueError(f"document {name} has the {attribute} {found:g}, only {expected:g} is read")
-    kept, starts, ends = (values(group, part, np.integer).astype(np.int64) for part in (KEPT, STARTS, ENDS))
+            raise ValueError(
+                f"document {name} has the {attribute} {found:g}, only {expected:g} is read"
+            )
+    kept, starts, ends = (
+        values(group, part, np.integer).astype(np.int64) for part in (KEPT, STARTS, ENDS)
+    )
     rows = dataset(group, ROWS, np.int8, 2)
     if rows.shape[1] != dim:
         raise CorpusError(
-            f"{path} has vectors of {rows.shape[1]} dimensions, the model of {dim}: give the checkpoint that made it"
+            f"{path} has vectors of {rows.shape[1]} dimensions, the model of {dim}: give the "
+            "checkpoint that made it"
         )
     if len(rows) != len(kept):
         raise ValueError(f"document {name} has {len(rows):,} vectors for {len(kept):,} kept tokens")
@@ -258,11 +316,16 @@ def _document(group: Any, path: Path, dim: int) -> OfficialDocument:
 
 
 def encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
-    """Return the paragraphs of pages with their vectors and, where they are known, the logits of the filter."""
+    """Return the paragraphs of pages with their vectors and, where they are known, the logits of
+    the filter.
+    """
     parts: list[EncodedParagraphs] = []
     for path, of_file in groupby(pages, key=lambda page: page.document.source):
         filters = path.parents[1] / "filter" / path.name
-        with opened(path) as file, opened(filters) if filters.is_file() else nullcontext() as logits:
+        with (
+            opened(path) as file,
+            opened(filters) if filters.is_file() else nullcontext() as logits,
+        ):
             for page in of_file:
                 rows = values(group(file, page.page_id), ROWS, np.int8, 2)
                 parts.append(page.encoded(rows, _logits(logits, page)))
@@ -271,13 +334,16 @@ def encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
 
 def _logits(file: Any, page: DocumentPage) -> Floats:
     """Return the filter's higher logit of each row; 0 where none was written. Raises ValueError."""
-    kept, tokens = page.document.kept, len(page.document.starts)
+    kept = page.document.kept
+    tokens = len(page.document.starts)
     if file is None or page.page_id not in file:
         return np.zeros(len(kept), np.float32)
     of_page = group(file, page.page_id)
     start, end = (values(of_page, f"filter_{side}", np.floating) for side in ("start", "end"))
     if len(start) != tokens or len(end) != tokens:
-        raise ValueError(f"document {page.page_id} has {tokens:,} tokens, and logits for {len(start):,}")
+        raise ValueError(
+            f"document {page.page_id} has {tokens:,} tokens, and logits for {len(start):,}"
+        )
     logits: Floats = np.maximum(start, end)[kept].astype(np.float32)
     return logits
 
@@ -290,8 +356,8 @@ def opened_model(model: str | Path | Model, device: str) -> Model:
     opened = model if isinstance(model, Model) else Model.open(as_path(model, "a model"), device)
     if opened.config.value_offset != OFFSET or not np.allclose(opened.scale, STEP):
         raise ModelError(
-            f"the model {opened.source} was not made of a checkpoint of DensePhrases: give the checkpoint that made "
-            "the vectors"
+            f"the model {opened.source} was not made of a checkpoint of DensePhrases: give the "
+            "checkpoint that made the vectors"
         )
     return opened
 
@@ -330,24 +396,36 @@ def import_dump(
         ModelError: see `opened_model`.
         KnowledgeBaseError: the folder is in use, not writable, or holds something else.
     """
-    source, out = as_path(dump, "a phrase dump"), as_path(folder, "the folder of a knowledge base")
+    source = as_path(dump, "a phrase dump")
+    out = as_path(folder, "the folder of a knowledge base")
     refuse_strange_files(source, "a dump", CorpusError, leads_within(source))
     dump_files(source)
     load("h5py")
     opened = opened_model(model, device)
     misfits = Misfits()
     manifest = publish_encoded(
-        pages_of(documents(source, opened.dim), misfits), encoded, out, opened, phrases=LIMIT, bm25=bm25,
-        report=report, report_stage=report_stage,
-    )  # fmt: skip
+        pages_of(documents(source, opened.dim), misfits),
+        encoded,
+        out,
+        opened,
+        phrases=LIMIT,
+        bm25=bm25,
+        report=report,
+        report_stage=report_stage,
+    )
     warn_unlike(manifest.open_shards(out), opened, note)
     return Imported(out, manifest, misfits)
 
 
 def warn_unlike(shards: Sequence[Shard], model: Model, note: Note) -> None:
-    """Encode the first paragraph that can be compared again; note if vectors, texts and model do not seem to fit."""
+    """Encode the first paragraph that can be compared again; note if vectors, texts and model do
+    not seem to fit.
+    """
     for shard, paragraph in islice(_short_paragraphs(shards), TRIED):
-        place = f"paragraph {shard.paragraph_numbers[paragraph]} of document {shard.answer(paragraph, 0.0).page_id}"
+        place = (
+            f"paragraph {shard.paragraph_numbers[paragraph]} of document "
+            f"{shard.answer(paragraph, 0.0).page_id}"
+        )
         page = Page("", shard.title_of(paragraph), shard.texts[paragraph])
         encoded = PageEncoder(model)([page])
         if encoded.tokens[0] != shard.paragraph_tokens[paragraph]:
@@ -357,7 +435,10 @@ def warn_unlike(shards: Sequence[Shard], model: Model, note: Note) -> None:
         likeness = float(np.corrcoef(*((side - side.mean(axis=0)).ravel() for side in pair))[0, 1])
         if likeness < ALIKE:
             found = f"other vectors than the model gives it (their correlation is {likeness:.2f})"
-            note(f"{place} has {found}: is this the checkpoint that it was made with, and are all files of one dump?")
+            note(
+                f"{place} has {found}: is this the checkpoint that it was made with, and are all "
+                "files of one dump?"
+            )
         return
 
 

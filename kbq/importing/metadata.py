@@ -1,11 +1,13 @@
-"""Metadata: read `meta_compressed.pkl` as documents, one at a time, without running code from the pickle.
+"""Metadata: read `meta_compressed.pkl` as documents, one at a time, without running code from the
+pickle.
 
-It is a pickled dict {number: {word2char_start, word2char_end, f2o_start, context: compressed bytes; title: text;
-dtypes: NumPy's types of the first three}}. Bytes are chunks of C-Blosc 1, compressed with zlib.
+It is a pickled dict {number: {word2char_start, word2char_end, f2o_start, context: compressed bytes;
+title: text; dtypes: NumPy's types of the first three}}. Bytes are chunks of C-Blosc 1, compressed
+with zlib.
 
-A pickle is a program: it may name any function and call it. Only the few operations that build texts, numbers, tuples,
-dicts and NumPy's types are carried out here, one at a time; every other is refused. So nothing in the file can run, and
-it is never in memory as a whole.
+A pickle is a program: it may name any function and call it. Only the few operations that build
+texts, numbers, tuples, dicts and NumPy's types are carried out here, one at a time; every other is
+refused. So nothing in the file can run, and it is never in memory as a whole.
 """
 
 import pickletools
@@ -24,19 +26,31 @@ from kbq.storage.reading import reading_from
 
 CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 VALUES = {
-    "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BININT", "BININT1",
-    "BININT2", "LONG1",
-}  # fmt: skip
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
+    "BINUNICODE8",
+    "BINBYTES",
+    "SHORT_BINBYTES",
+    "BINBYTES8",
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "LONG1",
+}
 IGNORED = {"PROTO", "FRAME"}
 TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 DTYPE = "numpy dtype"  # the only thing that may be named
 INTEGERS = "i4", "i8"  # the only arguments that it may be called with
 # Marks: a tuple or items begin here; the type's name, which is only to be called.
-MARK, DTYPE_NAME = object(), object()
-ROOM, DICT = 2**28, 500  # bytes to keep of what may be mentioned again, and what a dict counts as
+MARK = object()
+DTYPE_NAME = object()
+# Bytes to keep of what may be mentioned again, and what a dict counts as.
+ROOM = 2**28
+DICT = 500
 
 METADATA = "meta_compressed.pkl"
-HEADER = struct.Struct("<BBBBIII")  # versions, flags, size of an item; bytes unpacked, of a block, and packed
+# versions, flags, size of an item; bytes unpacked, of a block, and packed.
+HEADER = struct.Struct("<BBBBIII")
 LARGEST = 2**26  # bytes of a chunk: a document has far fewer, and 64 kB of zlib may hold as many
 
 
@@ -47,7 +61,8 @@ class UnsafePickleError(ValueError):
 def pickled_items(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
     """Yield the items of the pickled dict in a file, in order.
 
-    Raises UnsafePickleError if it names or calls something else, ValueError if it is damaged, or holds no dict.
+    Raises UnsafePickleError if it names or calls something else, ValueError if it is damaged, or
+    holds no dict.
     """
     machine = _Machine()
     try:
@@ -58,20 +73,31 @@ def pickled_items(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
                 break
             yield from machine.carry_out(operation.name, argument)
     # A value may say that it has exabytes, and warnings may be errors.
-    except (IndexError, KeyError, TypeError, AttributeError, MemoryError, OverflowError, Warning) as error:
+    except (
+        IndexError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        MemoryError,
+        OverflowError,
+        Warning,
+    ) as error:
         raise ValueError(f"the pickle is damaged: {error!r}") from None
     raise ValueError("it does not hold a pickled dict")
 
 
 class _Machine:
-    """The stack and the memo of a pickle, in which bytes and dicts are kept as long as there is room."""
+    """The stack and the memo of a pickle, in which bytes and dicts are kept as long as there is
+    room.
+    """
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.memorised = 0  # also what was not kept
         self.room = ROOM
-        self.outer: dict[Any, Any] | None = None  # the first dict: its items are handed out, not kept
+        # The first dict: its items are handed out, not kept.
+        self.outer: dict[Any, Any] | None = None
 
     def carry_out(self, name: str, argument: Any) -> list[tuple[Any, Any]]:
         """Carry out an operation; return the items that it adds to the outer dict."""
@@ -113,7 +139,8 @@ class _Machine:
         values = self._above_mark() if several else [self.stack.pop(-2), self.stack.pop()]
         items = list(zip(values[::2], values[1::2], strict=True))
         if not all(isinstance(key, str) for key, _ in items):
-            # To compare tuples in tuples, each twice in the next, takes twice as long for every level.
+            # To compare tuples in tuples, each twice in the next, takes twice as long for every
+            # level.
             raise UnsafePickleError("the pickle has a key that is not a text")
         if self.stack[-1] is self.outer:
             return items
@@ -134,10 +161,13 @@ class _Machine:
         if name == "GLOBAL" or name == "STACK_GLOBAL":
             asked = argument if name == "GLOBAL" else " ".join([stack.pop(-2), stack.pop()])
             if asked != DTYPE:
-                raise UnsafePickleError(f"the pickle asks for {asked.replace(' ', '.')}, which could run code")
+                raise UnsafePickleError(
+                    f"the pickle asks for {asked.replace(' ', '.')}, which could run code"
+                )
             stack.append(DTYPE_NAME)
         elif name == "REDUCE":
-            description, called = stack.pop(), stack.pop()
+            description = stack.pop()
+            called = stack.pop()
             if called is not DTYPE_NAME or description[0] not in INTEGERS:
                 raise UnsafePickleError("the pickle calls something")
             stack.append(np.dtype(description[0]))
@@ -146,7 +176,9 @@ class _Machine:
             if not isinstance(stack[-1], np.dtype) or state[1] not in ("<", "|"):
                 raise UnsafePickleError("the pickle changes an object")
         else:
-            raise UnsafePickleError(f"the pickle has the operation {name}, which plain values do not need")
+            raise UnsafePickleError(
+                f"the pickle has the operation {name}, which plain values do not need"
+            )
 
 
 def metadata_documents(path: Path) -> Iterator[OfficialDocument]:
@@ -168,7 +200,8 @@ def _document(number: Any, facts: Any, path: Path) -> OfficialDocument:
     if not is_number(number) or not isinstance(facts, dict):
         raise ValueError(f"{number[:40]!r} is not the number of a document")
     try:
-        title, text = facts["title"], decompressed(facts["context"]).decode()
+        title = facts["title"]
+        text = decompressed(facts["context"]).decode()
         if not isinstance(title, str):
             raise ValueError("its title is not a text")
         starts, ends, kept = (_numbers(facts, name) for name in (STARTS, ENDS, KEPT))
@@ -189,13 +222,17 @@ def _numbers(facts: dict[str, Any], name: str) -> Rows:
 def decompressed(chunk: bytes) -> bytes:
     """Return the bytes that a chunk holds.
 
-    Raises ValueError if it is not such a chunk, is damaged, or says that it holds more than LARGEST.
+    Raises ValueError if it is not such a chunk, is damaged, or says that it holds more than
+    LARGEST.
     """
     if len(chunk) < HEADER.size:
         raise ValueError(f"a compressed chunk has {len(chunk)} bytes")
     *_, size, _, length = HEADER.unpack_from(chunk)
     if length != len(chunk) or size > LARGEST:
-        raise ValueError(f"a compressed chunk of {len(chunk):,} bytes says that it has {length:,} and holds {size:,}")
+        raise ValueError(
+            f"a compressed chunk of {len(chunk):,} bytes says that it has {length:,} and holds "
+            f"{size:,}"
+        )
     try:
         return bytes(load("numcodecs.blosc").decompress(chunk)) if size else b""
     except RuntimeError as error:

@@ -1,9 +1,10 @@
 """Base: the interface of an index.
 
-On devices that multiply int8 fast, a query is rounded to 15-bit integers in two int8 limbs and multiplied exactly with
-the int8 rows: only the rounding of the query causes an error. Other devices multiply in float32. Final scores are
-float64 sums that need no rounding, so they depend neither on the rows and queries multiplied together nor on the CPU.
-The last part of this file assigns the rows of shards to GPUs.
+On devices that multiply int8 fast, a query is rounded to 15-bit integers in two int8 limbs and
+multiplied exactly with the int8 rows: only the rounding of the query causes an error. Other devices
+multiply in float32. Final scores are float64 sums that need no rounding, so they depend neither on
+the rows and queries multiplied together nor on the CPU. The last part of this file assigns the rows
+of shards to GPUs.
 """
 
 import itertools
@@ -31,31 +32,38 @@ MOST_GROUPS = 12  # each selects and scores rows of its own: more would cost mor
 
 CPU = torch.device("cpu")
 WORKING = 2**31  # bytes that the products of a block take at most
-BATCH_NUMBERS = 640  # computed from a row, besides its float32 vector, for the 64 queries of a batch
+# Computed from a row, besides its float32 vector, for the 64 queries of a batch.
+BATCH_NUMBERS = 640
 ADVICE = "use --device=cpu, or build an index that fits with `kbq index vectors KB --kind compact`"
 LIMB = 128
 TILE = 32  # CUDA multiplies int8 matrices whose sizes are multiples of this
-BLOCK = 2560  # rows that a CPU multiplies at a time: they fit in its cache, and oneDNN prepares for their shape once
+# Rows that a CPU multiplies at a time: they fit in its cache, and oneDNN prepares for their shape
+# once.
+BLOCK = 2560
 FLOAT_BLOCK = 1280  # the same, for rows that are converted to float32
 # Up to this many vectors, `vectors × rowsᵀ` is 1.4 times as fast on a CPU without matrix tiles
 # (AMX).
 FEW = 16
 CACHED = 2**24  # bytes of rows; with more, a product with few vectors waits for memory
-FETCHED = 5120  # rows that are then read into the cache at a time, which makes a search 1.2 times as fast
-STEPS = 30  # bits of a query for final scores: 7 bits of a row and the sum of 2^16 dimensions fit in float64's 53
+# Rows that are then read into the cache at a time, which makes a search 1.2 times as fast.
+FETCHED = 5120
+# Bits of a query for final scores: 7 bits of a row and the sum of 2^16 dimensions fit in float64's
+# 53.
+STEPS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """The rows of a shard at which good spans may start, ascending and distinct.
 
-    No span that starts elsewhere scores above `complete_above`, as far as the index has searched: an exact index has
-    searched all rows, an approximate one some cells.
+    No span that starts elsewhere scores above `complete_above`, as far as the index has searched:
+    an exact index has searched all rows, an approximate one some cells.
     """
 
     starts: Rows
     complete_above: float
-    bonus: Floats | None = None  # added to the scores of the spans that start there. Shape: that of `starts`
+    # Added to the scores of the spans that start there. Shape: that of `starts`.
+    bonus: Floats | None = None
 
 
 class Bonus(Protocol):
@@ -70,13 +78,18 @@ class Index(Protocol):
 
     @property
     def groups(self) -> Sequence["ShardGroup"]:
-        """The shards in groups that are searched independently, each by an index of its own, in order."""
+        """The shards in groups that are searched independently, each by an index of its own, in
+        order.
+        """
 
-    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
+    def candidates(
+        self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None
+    ) -> list[list[Candidates]]:
         """Return the candidates of each query in each shard: result[shard][query].
 
         Args:
-            starts, ends: query vectors in the units of the rows, times the dump's scale. Shapes: (queries, dim).
+            starts, ends: query vectors in the units of the rows, times the dump's scale. Shapes:
+                (queries, dim).
             k: depth of the search; a greater depth finds at least as much.
             bonus: the scores that paragraphs add, read once for each shard.
         """
@@ -96,7 +109,9 @@ class ShardGroup:
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeBaseSize:
-    """The size of a whole knowledge base, which decides its groups even where an index sees a part of it."""
+    """The size of a whole knowledge base, which decides its groups even where an index sees a part
+    of it.
+    """
 
     shards: int
     rows: int
@@ -109,7 +124,9 @@ class KnowledgeBaseSize:
 
     @property
     def are_few(self) -> bool:
-        """Whether few of many rows may be found. All are compared then: most may lie in cells that are not probed."""
+        """Whether few of many rows may be found. All are compared then: most may lie in cells that
+        are not probed.
+        """
         return self.shown < self.rows and self.shown <= FEW_SHOWN
 
     @property
@@ -118,13 +135,17 @@ class KnowledgeBaseSize:
         return max(1, -(-self.shards // MOST_GROUPS))
 
     def parts(self, count: int) -> list[slice]:
-        """Divide the shards into this number of parts of whole groups, to be searched in different places.
+        """Divide the shards into this number of parts of whole groups, to be searched in different
+        places.
 
         >>> KnowledgeBaseSize(shards=25, rows=1000, shown=1000).parts(2)
         [slice(0, 12, None), slice(12, 25, None)]
         """
         groups = -(-self.shards // self.together)
-        stops = [min(self.shards, groups * number // count * self.together) for number in range(count + 1)]
+        stops = [
+            min(self.shards, groups * number // count * self.together)
+            for number in range(count + 1)
+        ]
         return [slice(first, stop) for first, stop in itertools.pairwise(stops) if first < stop]
 
     def share(self, hits: int, rows: int) -> int:
@@ -132,7 +153,9 @@ class KnowledgeBaseSize:
         return -(-hits * rows // max(1, self.shown))
 
 
-def everything(shards: Sequence[Shard], queries: int, bonus: Bonus | None) -> list[list[Candidates]]:
+def everything(
+    shards: Sequence[Shard], queries: int, bonus: Bonus | None
+) -> list[list[Candidates]]:
     """Return all rows that may be found as candidates of this number of queries."""
     candidates = []
     for number, shard in enumerate(shards):
@@ -167,8 +190,9 @@ def slices(numbers: Rows, count: int) -> list[slice]:
 class Factors:
     """A batch of start and end vectors, prepared for multiplication.
 
-    The score of a span is `units` times the sum of the `inner_products` of its first and last row, within `errors`.
-    Shapes: matrix (start vectors over end vectors, dim), units and errors (queries,).
+    The score of a span is `units` times the sum of the `inner_products` of its first and last row,
+    within `errors`. Shapes: matrix (start vectors over end vectors, dim), units and errors
+    (queries,).
     """
 
     matrix: Tensor
@@ -194,40 +218,52 @@ class Factors:
         return cls(matrix, factors, errors, in_integers)
 
     def inner_products(self, rows: Tensor) -> Tensor:
-        """Multiply rows with the start vectors, then with the end vectors. Shapes: (rows, dim), (rows, 2 × queries)."""
+        """Multiply rows with the start vectors, then with the end vectors. Shapes: (rows, dim),
+        (rows, 2 × queries).
+        """
         if not self.in_integers:
-            return float32_products(rows, self.matrix) if rows.is_cpu else rows.float() @ self.matrix.T
+            return (
+                float32_products(rows, self.matrix) if rows.is_cpu else rows.float() @ self.matrix.T
+            )
         return integer_products(rows, self.matrix)
 
 
 def whole_numbers(starts: Floats, ends: Floats) -> tuple[NDArray[np.int8], Floats, Floats]:
-    """Start over end vectors as 15-bit integers, high limbs over low ones, and the units and errors of `Factors`.
+    """Start over end vectors as 15-bit integers, high limbs over low ones, and the units and errors
+    of `Factors`.
 
     Shapes: starts and ends (queries, dim), limbs (4 × queries, dim), units and errors (queries,).
     """
     largest, most = _most(starts, ends)
     whole = np.float32(largest_whole(starts.shape[1]))
     units = largest / whole
-    # Rounding a query causes an error of half a unit in each dimension of two rows; scores are float32.
+    # Rounding a query causes an error of half a unit in each dimension of two rows; scores are
+    # float32.
     errors = most * (1 / whole + np.float32(2.0**-21))
-    with np.errstate(invalid="ignore"):  # a query of NaN may find anything; fine-tuning notices NaN by its loss
-        integers = np.rint(np.concatenate([starts, ends]) / np.tile(units, 2)[:, None]).astype(np.int32)
+    # A query of NaN may find anything; fine-tuning notices NaN by its loss.
+    with np.errstate(invalid="ignore"):
+        integers = np.rint(np.concatenate([starts, ends]) / np.tile(units, 2)[:, None]).astype(
+            np.int32
+        )
     high = (integers + LIMB // 2) // LIMB
     return np.concatenate([high, integers - high * LIMB]).astype(np.int8), units, errors
 
 
 def _most(starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
-    """The largest number in both vectors of each query, and the highest score of a row. Shapes: (queries,)."""
+    """The largest number in both vectors of each query, and the highest score of a row. Shapes:
+    (queries,).
+    """
     largest = np.abs(np.stack([starts, ends])).max(axis=(0, 2)).clip(min=np.float32(1e-30))
     # Leaves a margin for the rounding of sums.
     return largest, largest * np.float32(127.2 * starts.shape[1])
 
 
 def rounded_for_exact_sums(vectors: Floats, bits: int = STEPS) -> Doubles:
-    """Round vectors to multiples of a power of two, of which 2^bits exceed the largest value of a vector.
+    """Round vectors to multiples of a power of two, of which 2^bits exceed the largest value of a
+    vector.
 
-    While sums of their products fit in the 53 bits of float64, no order of additions, and so no shape, changes them.
-    Shapes: (…, dim).
+    While sums of their products fit in the 53 bits of float64, no order of additions, and so no
+    shape, changes them. Shapes: (…, dim).
 
     >>> rounded_for_exact_sums(np.float32([[3, -0.3]]), bits=3).tolist()
     [[3.0, -0.5]]
@@ -243,7 +279,8 @@ def float32_products(rows: Tensor, queries: Tensor) -> Tensor:
     Shapes: rows (rows, dim), queries (queries, dim), result (rows, queries).
     """
     products = torch.empty(len(rows), len(queries))
-    wide = torch.empty(min(FLOAT_BLOCK, len(rows)), rows.shape[1])  # shared: a new one costs as much as the product
+    # shared: a new one costs as much as the product.
+    wide = torch.empty(min(FLOAT_BLOCK, len(rows)), rows.shape[1])
     for first in range(0, len(rows), FLOAT_BLOCK):
         part = rows[first : first + FLOAT_BLOCK]
         torch.mm(wide[: len(part)].copy_(part), queries.T, out=products[first : first + len(part)])
@@ -282,10 +319,14 @@ def int8_products(rows: Tensor, others: Tensor) -> Tensor:
 
 
 def tiled_products(rows: Tensor, others: Tensor) -> Tensor:
-    """`int8_products` with matrices padded to whole tiles, as CUDA requires; if `dim` fits, few rows are copied."""
+    """`int8_products` with matrices padded to whole tiles, as CUDA requires; if `dim` fits, few
+    rows are copied.
+    """
     columns = in_tiles(others).T
     whole = len(rows) - len(rows) % TILE if rows.shape[1] % TILE == 0 else 0
-    parts = [torch._int_mm(part, columns) for part in (rows[:whole], in_tiles(rows[whole:])) if len(part)]
+    parts = [
+        torch._int_mm(part, columns) for part in (rows[:whole], in_tiles(rows[whole:])) if len(part)
+    ]
     return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(rows), : len(others)]
 
 
@@ -303,7 +344,9 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
 
 
 def largest_whole(dim: int) -> int:
-    """Return the largest integer of a query whose high limb fits int8 and whose scores of spans fit int32."""
+    """Return the largest integer of a query whose high limb fits int8 and whose scores of spans fit
+    int32.
+    """
     return min(127 * LIMB + LIMB // 2 - 1, (2**31 - 1) // (2 * 127 * dim))
 
 
@@ -324,29 +367,43 @@ def has_fast_int8(device: torch.device) -> bool:
 def devices_for(
     shards: Sequence[Shard], device: torch.device, copies: int = 1, advice: str = ADVICE
 ) -> list[torch.device]:
-    """Choose a device for the rows of each shard: the given one and, if it is a GPU without room, other GPUs.
+    """Choose a device for the rows of each shard: the given one and, if it is a GPU without room,
+    other GPUs.
 
     Raises KnowledgeBaseError if all GPUs together lack memory for this number of copies.
     """
     if device.type != "cuda":
         return [device] * len(shards)
-    # Each GPU keeps room for the products of a block of rows, or of the largest shard if that is smaller.
-    numbers = max((len(shard) * (shard.vectors.shape[1] + BATCH_NUMBERS) for shard in shards), default=0)
-    sizes, working = [bytes_of(shard) for shard in shards], min(WORKING, 4 * numbers)
+    # Each GPU keeps room for the products of a block of rows, or of the largest shard if that is
+    # smaller.
+    numbers = max(
+        (len(shard) * (shard.vectors.shape[1] + BATCH_NUMBERS) for shard in shards), default=0
+    )
+    sizes = [bytes_of(shard) for shard in shards]
+    working = min(WORKING, 4 * numbers)
     return gpus_for(sizes, device, "exact search", working, advice, copies)
 
 
 def gpus_for(
-    sizes: Sequence[int], device: torch.device, what: str, working: int, advice: str, copies: int = 1
+    sizes: Sequence[int],
+    device: torch.device,
+    what: str,
+    working: int,
+    advice: str,
+    copies: int = 1,
 ) -> list[torch.device]:
-    """Choose a GPU with room for each size in bytes, first the given one; each process keeps `working` bytes free.
+    """Choose a GPU with room for each size in bytes, first the given one; each process keeps
+    `working` bytes free.
 
-    Raises KnowledgeBaseError if all GPUs together lack memory for this number of processes with a copy each.
+    Raises KnowledgeBaseError if all GPUs together lack memory for this number of processes with a
+    copy each.
     """
-    count, first = torch.cuda.device_count(), device.index or 0
+    count = torch.cuda.device_count()
+    first = device.index or 0
     kept = working * -(-copies // count)
     room: dict[torch.device, int] = {}
-    for number in range(count):  # one by one: a GPU that is queried reserves memory for this process for good
+    # One by one: a GPU that is queried reserves memory for this process for good.
+    for number in range(count):
         gpu = torch.device("cuda", (first + number) % count)
         room[gpu] = _free(gpu) - kept
         chosen = spread([*sizes] * copies, room)
@@ -357,12 +414,15 @@ def gpus_for(
     several = f" for {copies} processes" if copies > 1 else ""
     fewer = "use fewer workers, or " if copies > 1 else ""
     raise KnowledgeBaseError(
-        f"{what} needs {need:.1f} GB of GPU memory{several}, but only {free} are free: {fewer}{advice}"
+        f"{what} needs {need:.1f} GB of GPU memory{several}, but only {free} are free: "
+        f"{fewer}{advice}"
     )
 
 
 def bytes_of(shard: Shard) -> int:
-    """Bytes of a shard on a GPU: vector, edges and paragraph of each row, and two 8-byte numbers for each paragraph."""
+    """Bytes of a shard on a GPU: vector, edges and paragraph of each row, and two 8-byte numbers
+    for each paragraph.
+    """
     return shard.vectors.nbytes + 5 * len(shard) + 2 * 8 * len(shard.paragraph_rows)
 
 
@@ -372,7 +432,8 @@ def spread(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch
     Otherwise each gets the first device with room. Returns None if neither way works.
     """
     for pick_first in (False, True):
-        given, chosen = dict.fromkeys(room, 0), []
+        given = dict.fromkeys(room, 0)
+        chosen = []
         for size in sizes:
             fitting = [device for device in room if room[device] - given[device] >= size]
             if not fitting:
@@ -385,7 +446,9 @@ def spread(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch
 
 
 def _free(gpu: torch.device) -> int:
-    """Free bytes of a GPU and those that PyTorch has reserved for this process, or 0 if it cannot be used."""
+    """Free bytes of a GPU and those that PyTorch has reserved for this process, or 0 if it cannot
+    be used.
+    """
     try:
         reserved = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
         return int(torch.cuda.mem_get_info(gpu)[0] + reserved)
@@ -401,4 +464,6 @@ def out_of_memory_refused(device: torch.device) -> Iterator[None]:
     except RuntimeError as error:  # raised by PyTorch, a library of CUDA or Triton
         if device.type != "cuda" or not is_out_of_memory(error):
             raise
-        raise KnowledgeBaseError(f"{device} ran out of memory, which other programs may use: {ADVICE}") from error
+        raise KnowledgeBaseError(
+            f"{device} ran out of memory, which other programs may use: {ADVICE}"
+        ) from error

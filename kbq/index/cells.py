@@ -1,11 +1,13 @@
-"""Cells: an inverted file (faiss) for each shard, in which a query is compared with the rows of its nearest cells.
+"""Cells: an inverted file (faiss) for each shard, in which a query is compared with the rows of its
+nearest cells.
 
-Cells are L2 clusters. A query probes those whose means have the largest inner products with it. faiss's default for
-inner products, unit centroids, loses half of the recall if the norms of vectors vary, so `Clusters` does the k-means,
-and faiss stores and searches the cells.
+Cells are L2 clusters. A query probes those whose means have the largest inner products with it.
+faiss's default for inner products, unit centroids, loses half of the recall if the norms of vectors
+vary, so `Clusters` does the k-means, and faiss stores and searches the cells.
 
-Hits to rescore are chosen among all shards of a search and would depend on what is searched together. So searches take
-`groups` of shards, which depend on nothing but the size of the knowledge base.
+Hits to rescore are chosen among all shards of a search and would depend on what is searched
+together. So searches take `groups` of shards, which depend on nothing but the size of the knowledge
+base.
 """
 
 import re
@@ -51,10 +53,12 @@ ROTATED_BITS = 20
 LEAST_SAMPLES = 16  # values of a four-bit code: faiss requires at least as many rows to train it on
 CHUNK = 65536  # rows added at a time
 NUMBER_BYTES = 8  # bytes of a row's number, which stands with its code
-PREFETCHED = 2**27  # bytes of cells, about, prefetched at a time: more might evict each other from memory
+# Bytes of cells, about, prefetched at a time: more might evict each other from memory.
+PREFETCHED = 2**27
 
 MOST_HITS = 2**22  # hits of the queries that are searched together, before rescoring: about 130 MB
-LEAST_HITS = 50  # starts, and ends, to find in all groups: the ten best phrases score above the bound of these
+# starts, and ends, to find in all groups: the ten best phrases score above the bound of these.
+LEAST_HITS = 50
 
 
 def clusters_for(rows: int) -> int:
@@ -73,14 +77,15 @@ def build_cells(
 ) -> None:
     """Cluster rows, add them to an index under their numbers, and write it atomically.
 
-    Clusters are of unrotated vectors even if rotated ones are stored, as several times as many clusters of rotated
-    vectors must be probed for the same recall.
+    Clusters are of unrotated vectors even if rotated ones are stored, as several times as many
+    clusters of rotated vectors must be probed for the same recall.
 
     Args:
         vectors: of the dump. Shape: (all, dim).
         rows: numbers of the vectors to index. Shape: (rows,).
-        rotation: by default, the int8 vectors are stored. With a rotation, the rotated vectors, less their cells'
-            means, are stored in product codes of four bits (fast scan, arXiv 1704.07355). Shape: (dim, kept).
+        rotation: by default, the int8 vectors are stored. With a rotation, the rotated vectors,
+            less their cells' means, are stored in product codes of four bits (fast scan, arXiv
+            1704.07355). Shape: (dim, kept).
         together: how many rotated values share a code.
         device: where rows are compared with means.
     """
@@ -91,15 +96,22 @@ def build_cells(
     stage = Stage(report, "rows compared with cells", ROUNDS * len(sample) + len(rows))
     clusters = Clusters.of(vectors[np.sort(sample)], count, device=device, report=stage.add)
     means = _rotated(clusters.means, rotation)
-    quantizer = faiss.IndexFlatIP(means.shape[1])  # finds the cells to probe; must not be freed before the index
+    # Finds the cells to probe; must not be freed before the index.
+    quantizer = faiss.IndexFlatIP(means.shape[1])
     quantizer.add(means)
     if rotation is None:
         kind = faiss.ScalarQuantizer.QT_8bit_direct_signed
-        index = faiss.IndexIVFScalarQuantizer(quantizer, quantizer.d, count, kind, faiss.METRIC_INNER_PRODUCT, False)
+        index = faiss.IndexIVFScalarQuantizer(
+            quantizer, quantizer.d, count, kind, faiss.METRIC_INNER_PRODUCT, False
+        )
     else:
-        index = faiss.IndexIVFPQ(quantizer, quantizer.d, count, quantizer.d // together, 4, faiss.METRIC_INNER_PRODUCT)
+        index = faiss.IndexIVFPQ(
+            quantizer, quantizer.d, count, quantizer.d // together, 4, faiss.METRIC_INNER_PRODUCT
+        )
         index.by_residual = True
-        codec_sample = vectors[random.choice(sample, min(len(sample), CODEC_SAMPLES), replace=False)]
+        codec_sample = vectors[
+            random.choice(sample, min(len(sample), CODEC_SAMPLES), replace=False)
+        ]
         residuals = _rotated(codec_sample, rotation) - means[clusters.nearest(codec_sample)]
         index.pq.cp.min_points_per_centroid = 1
         index.pq.train(np.resize(residuals, (max(len(residuals), LEAST_SAMPLES), quantizer.d)))
@@ -107,8 +119,11 @@ def build_cells(
     for first in range(0, len(rows), CHUNK):
         numbers = rows[first : first + CHUNK]
         part = vectors[numbers]
-        nearest, values = clusters.nearest(part), _rotated(part, rotation)
-        index.add_core(len(numbers), *(faiss.swig_ptr(array) for array in (values, numbers, nearest)))
+        nearest = clusters.nearest(part)
+        values = _rotated(part, rotation)
+        index.add_core(
+            len(numbers), *(faiss.swig_ptr(array) for array in (values, numbers, nearest))
+        )
         stage.add(len(numbers))
     _write(index if rotation is None else faiss.IndexIVFPQFastScan(index), path)
 
@@ -125,7 +140,9 @@ def _write(index: Any, path: Path) -> None:
             load_faiss().write_index(index, str(partial))
         except RuntimeError as error:  # the reason comes last, in brackets or after a colon
             reason = re.split(r": |\(", str(error))[-1].strip(" )")
-            raise KnowledgeBaseError(f"{path} cannot be written ({reason}): free disk space; {RESUMES}") from None
+            raise KnowledgeBaseError(
+                f"{path} cannot be written ({reason}): free disk space; {RESUMES}"
+            ) from None
 
 
 def read_cells(path: Path) -> Any:
@@ -138,7 +155,8 @@ def read_cells(path: Path) -> Any:
         return faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
     except RuntimeError as error:
         raise KnowledgeBaseError(
-            f"index {path} is missing or damaged ({str(error)[:80]}…): build it again with `kbq index vectors`"
+            f"index {path} is missing or damaged ({str(error)[:80]}…): build it again with `kbq "
+            "index vectors`"
         ) from None
 
 
@@ -161,37 +179,50 @@ class Cells:
             stay: mapped cells stay in memory once read, so that they need no prefetching.
             shown: whether each number may be found; by default all may. Shape: (all,).
         """
-        self._faiss, self._index, self._probes = load_faiss(), index, probes
+        self._faiss = load_faiss()
+        self._index = index
+        self._probes = probes
         self._rotation = (
             None
             if rotation is None
-            else rounded_for_exact_sums(rotation.reshape(1, -1), ROTATED_BITS).reshape(rotation.shape)
+            else rounded_for_exact_sums(rotation.reshape(1, -1), ROTATED_BITS).reshape(
+                rotation.shape
+            )
         )
         self._findable = self._index.ntotal
         self._selector: Any = None
         if shown is not None:
             self._findable = min(self._findable, int(shown.sum()))
             self._bits = np.packbits(shown, bitorder="little")  # faiss reads them where they are
-            self._selector = self._faiss.IDSelectorBitmap(len(shown), self._faiss.swig_ptr(self._bits))
+            self._selector = self._faiss.IDSelectorBitmap(
+                len(shown), self._faiss.swig_ptr(self._bits)
+            )
         self._prefetched: Any = None  # the inverted lists
         lists = self._faiss.downcast_InvertedLists(self._index.invlists)
         if hasattr(lists, "prefetch_nthread"):  # mapped
-            lists.prefetch_nthread = 0  # faiss would start 32 threads for each search, which takes as long as it
+            # Faiss would start 32 threads for each search, which takes as long as it.
+            lists.prefetch_nthread = 0
             if not stay:
                 self._prefetched = lists
                 expect_random_access(int(lists.ptr), lists.totsize)
 
     def search(self, queries: Floats, k: int) -> tuple[Floats, Rows]:
-        """Return the scores, by codes, and numbers of the k best rows in the probed cells, or -1 where there are fewer.
+        """Return the scores, by codes, and numbers of the k best rows in the probed cells, or -1
+        where there are fewer.
 
         To find a share of the rows, at least the same share of the cells is probed.
         Shapes: queries (queries, dim), results (queries, k or the number of rows).
         """
         if self._rotation is not None:
-            queries = (rounded_for_exact_sums(queries, ROTATED_BITS) @ self._rotation).astype(np.float32)
+            queries = (rounded_for_exact_sums(queries, ROTATED_BITS) @ self._rotation).astype(
+                np.float32
+            )
         else:  # faiss multiplies int8 codes with integers only: a query of small values would become zero
-            queries = np.rint(queries * (127 / np.abs(queries).max(axis=1, keepdims=True).clip(min=1e-30)))
-        cells, rows = self._index.nlist, max(1, self._findable)
+            queries = np.rint(
+                queries * (127 / np.abs(queries).max(axis=1, keepdims=True).clip(min=1e-30))
+            )
+        cells = self._index.nlist
+        rows = max(1, self._findable)
         k, probes = min(k, rows), min(cells, max(self._probes, -(-cells * k // rows)))
         if self._prefetched is None:
             return self._probe(queries, k, probes)
@@ -210,7 +241,8 @@ class Cells:
         return np.asarray(scores), np.asarray(rows)
 
     def reconstructed(self, numbers: Rows) -> Floats:
-        """Return the vectors that codes stand for: their products with queries are the scores by codes, unrounded.
+        """Return the vectors that codes stand for: their products with queries are the scores by
+        codes, unrounded.
 
         Rows that the index leaves out are NaN. Shapes: numbers (rows,), result (rows, dim).
         """
@@ -228,16 +260,20 @@ class Cells:
         return kept if self._rotation is None else (kept @ self._rotation.T).astype(np.float32)
 
     def _codes_at(self, cells: Rows, places: Rows) -> NDArray[np.uint8]:
-        """Read four-bit codes. faiss packs 32 rows in a block, of which row r and r + 16 share a byte.
+        """Read four-bit codes. faiss packs 32 rows in a block, of which row r and r + 16 share a
+        byte.
 
         Shapes: cells and places in them (rows,), result (rows, values).
         """
-        values, lists = self._index.M2, self._index.invlists
+        values = self._index.M2
+        lists = self._index.invlists
         packed: NDArray[np.uint8] = np.empty((len(cells), values), np.uint8)
         byte = places % 8 * 2 + places % 16 // 8
         for cell in np.unique(cells).tolist():
             blocks = -(-lists.list_size(cell) // 32)
-            own = self._faiss.rev_swig_ptr(lists.get_codes(cell), blocks * values * 16).reshape(blocks, values, 16)
+            own = self._faiss.rev_swig_ptr(lists.get_codes(cell), blocks * values * 16).reshape(
+                blocks, values, 16
+            )
             here = np.flatnonzero(cells == cell)
             packed[here] = own[places[here] // 32, :, byte[here]]
         is_high = places % 32 >= 16
@@ -249,7 +285,9 @@ class Cells:
         """The cell of each number, or -1, and its place there. Shapes: (numbers,)."""
         lists = self._index.invlists
         ids = [
-            self._faiss.rev_swig_ptr(lists.get_ids(cell), lists.list_size(cell)) if lists.list_size(cell) else ()
+            self._faiss.rev_swig_ptr(lists.get_ids(cell), lists.list_size(cell))
+            if lists.list_size(cell)
+            else ()
             for cell in range(self._index.nlist)
         ]
         sizes = np.array([len(of_cell) for of_cell in ids])
@@ -263,21 +301,26 @@ class Cells:
     def _prefetch(self, queries: Floats, probes: int) -> None:
         """Have the system read all cells that these queries will probe."""
         _, cells = self._index.quantizer.search(queries, probes)
-        begin, row_bytes = int(self._prefetched.ptr), self._prefetched.code_size + NUMBER_BYTES
+        begin = int(self._prefetched.ptr)
+        row_bytes = self._prefetched.code_size + NUMBER_BYTES
         for cell in np.unique(cells[cells >= 0]).tolist():  # a query of NaN probes none
             place = self._prefetched.lists.at(cell)
             prefetch(begin + place.offset, place.capacity * row_bytes)
 
 
 def load_faiss() -> Any:
-    """Import faiss, which exact search does without. Raises KnowledgeBaseError if it cannot be loaded."""
+    """Import faiss, which exact search does without. Raises KnowledgeBaseError if it cannot be
+    loaded.
+    """
     try:
         import faiss  # only here
     except ImportError as error:  # it is not installed, or does not fit this NumPy
         raise KnowledgeBaseError(
-            f"this index needs faiss ({first_line(error)}): install it with pip install faiss-cpu, or use exact search"
+            f"this index needs faiss ({first_line(error)}): install it with pip install "
+            "faiss-cpu, or use exact search"
         ) from None
-    # With more queries, or queries × dim, than this, faiss would compare all of them with means in one product.
+    # With more queries, or queries × dim, than this, faiss would compare all of them with means in
+    # one product.
     faiss.cvar.distance_compute_blas_threshold = 2**31 - 1
     return faiss
 
@@ -302,7 +345,8 @@ class Clusters:
         device: torch.device = CPU,
         report: Callable[[int], None] = lambda rows: None,
     ) -> Self:
-        """Cluster at least `count` rows by k-means. An empty cluster restarts at a random row. Shape: (rows, dim).
+        """Cluster at least `count` rows by k-means. An empty cluster restarts at a random row.
+        Shape: (rows, dim).
 
         `report` is called with the number of rows after each of the ROUNDS.
         """
@@ -323,28 +367,41 @@ class Clusters:
         parts = [rows[first : first + step] for first in range(0, len(rows), step)]
         try:
             compare = self._compared_in_integers if has_fast_int8(self._device) else self._compared
-            return np.concatenate([compare(part) for part in parts]) if parts else np.empty(0, np.int64)
+            return (
+                np.concatenate([compare(part) for part in parts])
+                if parts
+                else np.empty(0, np.int64)
+            )
         except torch.OutOfMemoryError:  # others use the GPU, too
             return type(self)(self.means).nearest(rows)
 
     def _compared(self, rows: Values) -> Rows:
         floats, means, halves = (
-            torch.from_numpy(values).to(self._device) for values in (rows.astype(np.float32), self.means, self._halves)
+            torch.from_numpy(values).to(self._device)
+            for values in (rows.astype(np.float32), self.means, self._halves)
         )
         return _largest((floats @ means.T).sub_(halves))
 
     def _compared_in_integers(self, rows: Values) -> Rows:
-        """‖x − c‖² = ‖x‖² − 2 (x·c − ½ ‖c‖²), in units of an int8 step of the rows times one of the means."""
+        """‖x − c‖² = ‖x‖² − 2 (x·c − ½ ‖c‖²), in units of an int8 step of the rows times one of the
+        means.
+        """
         unit = 1.0 if rows.dtype == np.int8 else max(float(np.abs(rows).max()), 1e-30) / 127
         integers = rows if rows.dtype == np.int8 else np.rint(rows / unit).astype(np.int8)
-        scores = int8_products(torch.from_numpy(integers).to(self._device), self._integers.to(self._device))
+        scores = int8_products(
+            torch.from_numpy(integers).to(self._device), self._integers.to(self._device)
+        )
         halves = torch.from_numpy(np.rint(self._halves / (unit * self._step)).astype(np.int32))
         return _largest(scores.sub_(halves.to(self._device)))
 
 
 def _largest(scores: Tensor) -> Rows:
-    """Return the argmax of each row; on a CPU, NumPy is several times as fast as PyTorch. Shape: (rows,)."""
-    return np.asarray(scores.numpy().argmax(axis=1) if scores.is_cpu else scores.argmax(dim=1).cpu().numpy())
+    """Return the argmax of each row; on a CPU, NumPy is several times as fast as PyTorch. Shape:
+    (rows,).
+    """
+    return np.asarray(
+        scores.numpy().argmax(axis=1) if scores.is_cpu else scores.argmax(dim=1).cpu().numpy()
+    )
 
 
 def _random_rows(rows: Values, count: int, random: np.random.Generator) -> Floats:
@@ -352,7 +409,9 @@ def _random_rows(rows: Values, count: int, random: np.random.Generator) -> Float
 
 
 def _sums(rows: Values, groups: Rows, count: int) -> Floats:
-    """Return the sum of the rows of each group. Shapes: rows (rows, dim), groups (rows,), result (count, dim)."""
+    """Return the sum of the rows of each group. Shapes: rows (rows, dim), groups (rows,), result
+    (count, dim).
+    """
     sums = torch.zeros(count, rows.shape[1])
     for first in range(0, len(rows), COMPARED):
         part = slice(first, first + COMPARED)
@@ -389,11 +448,14 @@ class CellIndex:
         overfetch: int,
         whole: KnowledgeBaseSize | None = None,
     ) -> None:
-        """Make an index of all shards, or of some groups of the `whole`. Shards without rows have no cells.
+        """Make an index of all shards, or of some groups of the `whole`. Shards without rows have
+        no cells.
 
         `overfetch` hits are scored again for each hit that is wanted.
         """
-        self._shards, self._cells, self._overfetch = shards, cells, overfetch
+        self._shards = shards
+        self._cells = cells
+        self._overfetch = overfetch
         self._whole = KnowledgeBaseSize.of(shards) if whole is None else whole
         self._shown = sum(shard.count_shown() for shard in shards)
 
@@ -411,7 +473,9 @@ class CellIndex:
         cells = self._cells[first : first + len(shards)]
         return CellIndex(shards, cells, self._overfetch, self._whole)
 
-    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
+    def candidates(
+        self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None
+    ) -> list[list[Candidates]]:
         """Find all rows of paragraphs with one of the k best starts, ends or bonuses; see `Index`.
 
         Other good rows of these paragraphs may be in cells that were not probed.
@@ -419,20 +483,29 @@ class CellIndex:
         rows = self._shown
         k = max(k, self._whole.share(LEAST_HITS, rows))
         paragraphs = sum(len(shard.paragraph_rows) for shard in self._shards)
-        if k >= rows or self._whole.are_few or (bonus is not None and k >= paragraphs) or not len(starts):
+        if (
+            k >= rows
+            or self._whole.are_few
+            or (bonus is not None and k >= paragraphs)
+            or not len(starts)
+        ):
             return everything(self._shards, len(starts), bonus)
         queries = np.concatenate([starts, ends])
         together = max(1, MOST_HITS // (self._overfetch * k))
         parts = (queries[first : first + together] for first in range(0, len(queries), together))
         hits = list(chain.from_iterable(self._best_rows(part, k) for part in parts))
         sides = list(zip(hits[: len(starts)], hits[len(starts) :], strict=True))
-        # The bounds hold for fewer than k hits, too, as a deeper search probes more cells and may find more.
+        # The bounds hold for fewer than k hits, too, as a deeper search probes more cells and may
+        # find more.
         worst = [(start.least, end.least) for start, end in sides]
         numbers = range(len(self._shards))
         if bonus is None:
             bounds = [at_most(*least) for least in worst]
             return [
-                [Candidates(self._rows_near(number, pair), bound) for pair, bound in zip(sides, bounds, strict=True)]
+                [
+                    Candidates(self._rows_near(number, pair), bound)
+                    for pair, bound in zip(sides, bounds, strict=True)
+                ]
                 for number in numbers
             ]
         near = [[self._around(number, pair) for pair in sides] for number in numbers]
@@ -449,7 +522,9 @@ class CellIndex:
         return self._shards[shard].products(rows, query_of, queries)
 
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
-        """Find the k best rows, or all in the probed cells, for each query vector. Shape: (vectors, dim)."""
+        """Find the k best rows, or all in the probed cells, for each query vector. Shape: (vectors,
+        dim).
+        """
         shards, rows = self._best_codes(queries, self._overfetch * k)
         return [
             self._rescored(query, query_shards[is_row], query_rows[is_row], k)
@@ -459,7 +534,9 @@ class CellIndex:
         ]
 
     def _best_codes(self, queries: Floats, wanted: int) -> tuple[Rows, Rows]:
-        """Return the shards and numbers of the rows to score again, or -1. Shapes: (vectors, wanted or less)."""
+        """Return the shards and numbers of the rows to score again, or -1. Shapes: (vectors, wanted
+        or less).
+        """
         scores: Floats = np.empty((len(queries), 0), np.float32)
         shards: Rows = np.empty((len(queries), 0), np.int64)
         rows = shards
@@ -469,24 +546,32 @@ class CellIndex:
                 continue
             new_scores, new_rows = cells.search(queries, wanted)
             scores = np.hstack([scores, np.where(new_rows < 0, -np.inf, new_scores)])
-            shards, rows = np.hstack([shards, np.full_like(new_rows, number)]), np.hstack([rows, new_rows])
+            shards = np.hstack([shards, np.full_like(new_rows, number)])
+            rows = np.hstack([rows, new_rows])
             if scores.shape[1] > wanted:
                 best = np.argpartition(-scores, wanted, axis=1)[:, :wanted]
                 scores = np.take_along_axis(scores, best, axis=1)
-                shards, rows = np.take_along_axis(shards, best, axis=1), np.take_along_axis(rows, best, axis=1)
+                shards = np.take_along_axis(shards, best, axis=1)
+                rows = np.take_along_axis(rows, best, axis=1)
         return shards, rows
 
     def _rescored(self, query: Doubles, shards: Rows, rows: Rows, k: int) -> Hits:
-        """Return the k best of these rows, by exact scores. Shapes: query (dim,), shards and rows (rows,)."""
+        """Return the k best of these rows, by exact scores. Shapes: query (dim,), shards and rows
+        (rows,).
+        """
         scores = np.empty(len(rows), np.float32)
         for number in np.unique(shards):
             in_shard = shards == number
-            scores[in_shard] = self._shards[number].inner_products(rows[in_shard], query[None])[:, 0]
+            scores[in_shard] = self._shards[number].inner_products(rows[in_shard], query[None])[
+                :, 0
+            ]
         best = np.argsort(-scores, kind="stable")[:k]
         return Hits(scores[best], shards[best], rows[best])
 
     def _rows_near(self, number: int, sides: Sequence[Hits]) -> Rows:
-        """Return the rows of a shard to begin spans at, ascending: those of whole paragraphs with a hit."""
+        """Return the rows of a shard to begin spans at, ascending: those of whole paragraphs with a
+        hit.
+        """
         return ranges(*self._shards[number].row_range(self._around(number, sides)))
 
     def _around(self, number: int, sides: Sequence[Hits]) -> Rows:
@@ -495,9 +580,11 @@ class CellIndex:
 
 
 def at_most(start: np.float32, end: np.float32, bonus: float = 0.0) -> float:
-    """Bound the score of a span by those of its start, its end and its bonus, rounded as `find_spans` rounds.
+    """Bound the score of a span by those of its start, its end and its bonus, rounded as
+    `find_spans` rounds.
 
-    A bound that is rounded otherwise may lie between a score and its rounded value, and that span would be lost.
+    A bound that is rounded otherwise may lie between a score and its rounded value, and that span
+    would be lost.
 
     >>> at_most(np.float32(1), np.float32(1e-7)) > 1 + 1e-7
     True
@@ -508,30 +595,49 @@ def at_most(start: np.float32, end: np.float32, bonus: float = 0.0) -> float:
 def _with_best_bonuses(
     near: Sequence[Sequence[Rows]], bonus: Bonus, k: int
 ) -> tuple[list[list[Paragraphs]], list[float]]:
-    """Add the paragraphs with the k largest bonuses of all shards to those `near` hits, for each shard and query.
+    """Add the paragraphs with the k largest bonuses of all shards to those `near` hits, for each
+    shard and query.
 
-    Also return, for each query, a bonus that no other paragraph exceeds. Of equal bonuses, all or none are taken.
+    Also return, for each query, a bonus that no other paragraph exceeds. Of equal bonuses, all or
+    none are taken.
     There must be more than k paragraphs.
     """
-    close, largest = list[list[Paragraphs]](), list[list[Paragraphs]]()
+    close = list[list[Paragraphs]]()
+    largest = list[list[Paragraphs]]()
     for number, of_shard in enumerate(near):
         table = bonus[number]
-        close.append([Paragraphs(numbers, own[numbers]) for numbers, own in zip(of_shard, table, strict=True)])
-        best = [np.argpartition(-own, k)[: k + 1] if len(own) > k + 1 else np.arange(len(own)) for own in table]
-        largest.append([Paragraphs(numbers, own[numbers]) for numbers, own in zip(best, table, strict=True)])
+        close.append(
+            [
+                Paragraphs(numbers, own[numbers])
+                for numbers, own in zip(of_shard, table, strict=True)
+            ]
+        )
+        best = [
+            np.argpartition(-own, k)[: k + 1] if len(own) > k + 1 else np.arange(len(own))
+            for own in table
+        ]
+        largest.append(
+            [Paragraphs(numbers, own[numbers]) for numbers, own in zip(best, table, strict=True)]
+        )
         del table  # freed before the next is computed
     limits = [
         float(np.sort(np.concatenate([best.bonus for best in of_query]))[-k - 1])
         for of_query in zip(*largest, strict=True)
     ]
     pairs = zip(close, largest, strict=True)
-    return [[_with_better(*each) for each in zip(*of_shard, limits, strict=True)] for of_shard in pairs], limits
+    return [
+        [_with_better(*each) for each in zip(*of_shard, limits, strict=True)] for of_shard in pairs
+    ], limits
 
 
 def _with_better(near: Paragraphs, largest: Paragraphs, limit: float) -> Paragraphs:
-    """Return the union, ascending, of `near` and of the paragraphs of `largest` with a bonus above the limit."""
+    """Return the union, ascending, of `near` and of the paragraphs of `largest` with a bonus above
+    the limit.
+    """
     better = largest.bonus > limit
-    numbers, first = np.unique(np.concatenate([near.numbers, largest.numbers[better]]), return_index=True)
+    numbers, first = np.unique(
+        np.concatenate([near.numbers, largest.numbers[better]]), return_index=True
+    )
     return Paragraphs(numbers, np.concatenate([near.bonus, largest.bonus[better]])[first])
 
 

@@ -1,9 +1,9 @@
 """Exact: find the rows that may open one of the best spans by multiplying every row.
 
-Rows are divided into pieces as long as the longest span, so that a span ends in the piece where it starts or in the
-next. The best span of a piece scores at least as much as its best row that is a phrase by itself, and at most its best
-start plus the best end within reach. Rows are left out only if these bounds allow it. Approximate indexes are measured
-against this one.
+Rows are divided into pieces as long as the longest span, so that a span ends in the piece where it
+starts or in the next. The best span of a piece scores at least as much as its best row that is a
+phrase by itself, and at most its best start plus the best end within reach. Rows are left out only
+if these bounds allow it. Approximate indexes are measured against this one.
 """
 
 from __future__ import annotations
@@ -34,15 +34,19 @@ from kbq.index.base import (
 )
 from kbq.index.gpu_rows import MANY, GpuRows, Openings, kernels_work
 
-BLOCK_SCORES = 8192  # pieces × queries that a CPU multiplies at a time: their scores fit in its cache
+# Pieces × queries that a CPU multiplies at a time: their scores fit in its cache.
+BLOCK_SCORES = 8192
 LEAST_PIECES = 128
-NUMBERS_CUDA = 2**27  # numbers that a GPU computes at a time: half a GB, and few large blocks are faster than many
+# Numbers that a GPU computes at a time: half a GB, and few large blocks are faster than many.
+NUMBERS_CUDA = 2**27
 BOTH = OPENS | CLOSES  # the edges of a row that is a phrase by itself
 WORST = torch.iinfo(torch.int32).min
 
 
 class ExactIndex:
-    """Exact search over all shards, without files of its own. The bound found in one shard is used in the next."""
+    """Exact search over all shards, without files of its own. The bound found in one shard is used
+    in the next.
+    """
 
     def __init__(self, shards: Sequence[Shard], devices: Sequence[torch.device]) -> None:
         """`devices` are those of the rows of each shard."""
@@ -57,8 +61,12 @@ class ExactIndex:
             self._part_of |= dict.fromkeys(numbers, self._parts[-1])
         self.groups = [ShardGroup(0, shards, self)]  # however they are grouped, it finds the same
 
-    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
-        """Find all rows that may open a span as good as the best span of the k-th best piece; see `Index`."""
+    def candidates(
+        self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None
+    ) -> list[list[Candidates]]:
+        """Find all rows that may open a span as good as the best span of the k-th best piece; see
+        `Index`.
+        """
         if k * MAX_TOKENS >= sum(len(shard) for shard in self._shards) or not len(starts):
             return everything(self._shards, len(starts), bonus)
 
@@ -73,7 +81,9 @@ class ExactIndex:
                 results = list(pool.map(search_on, self._parts))
         columns = zip(*(openings for openings, _ in results), strict=True)
         enough: Floats = np.max([best for _, best in results], axis=0)
-        return _candidates(Openings(*map(np.concatenate, columns)), enough, len(self._shards), bonus is not None)
+        return _candidates(
+            Openings(*map(np.concatenate, columns)), enough, len(self._shards), bonus is not None
+        )
 
     def products(self, shard: int, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
         part = self._part_of[shard]
@@ -83,13 +93,19 @@ class ExactIndex:
         return self._shards[shard].products(rows, query_of, queries)
 
 
-def _candidates(openings: Openings, enough: Floats, shards: int, with_bonus: bool) -> list[list[Candidates]]:
-    """Return the candidates of each query in each shard, given the scores to reach. Shape of `enough`: (queries,)."""
+def _candidates(
+    openings: Openings, enough: Floats, shards: int, with_bonus: bool
+) -> list[list[Candidates]]:
+    """Return the candidates of each query in each shard, given the scores to reach. Shape of
+    `enough`: (queries,).
+    """
     kept = np.flatnonzero(openings.uppers >= enough[openings.queries])
     parts = openings.shards[kept] * len(enough) + openings.queries[kept]
     order = parts.argsort(kind="stable")  # the rows of a query in a shard stay in order
-    kept, parts = kept[order], parts[order]
-    rows, added = openings.rows[kept], openings.added[kept]
+    kept = kept[order]
+    parts = parts[order]
+    rows = openings.rows[kept]
+    added = openings.added[kept]
     below = np.nextafter(enough, np.float32(-np.inf)).tolist()
     found = [
         Candidates(rows[part], bound, added[part] if with_bonus else None)
@@ -117,19 +133,32 @@ class _Openings(NamedTuple):
 
 
 class _BlockedRows:
-    """The rows of some shards on one device without Triton, such as a CPU, multiplied in blocks; see `GpuRows`."""
+    """The rows of some shards on one device without Triton, such as a CPU, multiplied in blocks;
+    see `GpuRows`.
+    """
 
-    def __init__(self, shards: Sequence[Shard], numbers: Sequence[int], device: torch.device) -> None:
+    def __init__(
+        self, shards: Sequence[Shard], numbers: Sequence[int], device: torch.device
+    ) -> None:
         self.device = device
-        self._shards = {number: _ShardRows(shard, device) for number, shard in zip(numbers, shards, strict=True)}
+        self._shards = {
+            number: _ShardRows(shard, device) for number, shard in zip(numbers, shards, strict=True)
+        }
 
-    def openings(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> tuple[Openings, Floats]:
-        factors, best = Factors.of(starts, ends, self.device), _Best(k, len(starts), self.device)
+    def openings(
+        self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None
+    ) -> tuple[Openings, Floats]:
+        factors = Factors.of(starts, ends, self.device)
+        best = _Best(k, len(starts), self.device)
         columns: list[tuple[np.ndarray, ...]] = []
         for number, rows in self._shards.items():
             found = rows.promising(factors, best, None if bonus is None else bonus[number])
-            columns.append((np.full(len(found.rows), number), *(column.cpu().numpy() for column in found)))
-        return Openings(*map(np.concatenate, zip(*columns, strict=True))), best.settled().cpu().numpy()
+            columns.append(
+                (np.full(len(found.rows), number), *(column.cpu().numpy() for column in found))
+            )
+        return Openings(
+            *map(np.concatenate, zip(*columns, strict=True))
+        ), best.settled().cpu().numpy()
 
 
 def kind_for(device: torch.device, dim: int) -> type[GpuRows] | type[_BlockedRows]:
@@ -143,13 +172,18 @@ class _ShardRows:
     def __init__(self, shard: Shard, device: torch.device) -> None:
         self.device = device
         sizes = np.diff(shard.paragraph_rows, prepend=0)
-        filled, stop = np.flatnonzero(sizes), shard.paragraph_rows[sizes > 0]
-        self._vectors, self._edges = (as_tensor(rows).to(device) for rows in (shard.vectors, shard.edges))
+        filled = np.flatnonzero(sizes)
+        stop = shard.paragraph_rows[sizes > 0]
+        self._vectors, self._edges = (
+            as_tensor(rows).to(device) for rows in (shard.vectors, shard.edges)
+        )
         # Paragraphs with rows, and the row after the last of each.
         self._filled, self._stops = (as_tensor(numbers).to(device) for numbers in (filled, stop))
 
     def promising(self, factors: Factors, best: _Best, bonus: Floats | None) -> _Openings:
-        """Find openings that may be good enough, given the best so far. Shape of `bonus`: (queries, paragraphs)."""
+        """Find openings that may be good enough, given the best so far. Shape of `bonus`: (queries,
+        paragraphs).
+        """
         nothing = torch.empty(0, dtype=torch.int64, device=self.device)
         openings = [_Openings(nothing, nothing, nothing.float(), nothing.float())]
         if not len(self._vectors):
@@ -157,7 +191,8 @@ class _ShardRows:
         added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
         if added is not None:  # sums of float32 are rounded
             factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
-        queries, dim = len(factors.units), self._vectors.shape[1]
+        queries = len(factors.units)
+        dim = self._vectors.shape[1]
         size = pieces_at_a_time(self.device.type, queries, dim, factors.in_integers)
         pieces = -(-len(self._vectors) // MAX_TOKENS)
         for first in range(0, pieces, size - 1):
@@ -166,11 +201,16 @@ class _ShardRows:
                 openings.append(block)
         return _Openings(*(torch.cat(parts) for parts in zip(*openings, strict=True)))
 
-    def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: _Best) -> _Openings:
-        """Find openings in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""
+    def _in_block(
+        self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: _Best
+    ) -> _Openings:
+        """Find openings in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs,
+        queries).
+        """
         begin = first * MAX_TOKENS
         edges = self._edges[begin : begin + count * MAX_TOKENS]
-        edges = pad(edges, (0, count * MAX_TOKENS - len(edges))).view(count, MAX_TOKENS)  # 0 after the last row
+        # 0 after the last row.
+        edges = pad(edges, (0, count * MAX_TOKENS - len(edges))).view(count, MAX_TOKENS)
         products = factors.inner_products(self._vectors[begin : begin + (count + 1) * MAX_TOKENS])
         missing = (count + 1) * MAX_TOKENS - len(products)
         if missing:  # rows are missing at the end of the shard
@@ -189,34 +229,49 @@ class _ShardRows:
         pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)  # the open ones
         units = factors.units[queries, None]
         starts = by_piece[pieces, :, 0, queries] * units  # (open pieces, tokens)
-        rows = pieces[:, None] * MAX_TOKENS + torch.arange(begin, begin + MAX_TOKENS, device=self.device)
-        added = torch.zeros_like(starts) if bonus is None else bonus[self._paragraphs(rows), queries[:, None]]
+        rows = pieces[:, None] * MAX_TOKENS + torch.arange(
+            begin, begin + MAX_TOKENS, device=self.device
+        )
+        added = (
+            torch.zeros_like(starts)
+            if bonus is None
+            else bonus[self._paragraphs(rows), queries[:, None]]
+        )
         starts += added
         if not sees_all:
             alone = starts + by_piece[pieces, :, 1, queries] * units
             lowers = uppers.new_full((len(factors.units), count), -torch.inf)
-            lowers[queries, pieces] = alone.masked_fill_(edges[pieces] != BOTH, -torch.inf).amax(dim=1)
+            lowers[queries, pieces] = alone.masked_fill_(edges[pieces] != BOTH, -torch.inf).amax(
+                dim=1
+            )
             best.see(lowers - factors.errors[:, None])
         row_uppers = starts + end_uppers[pieces, queries, None]
-        kept = ((row_uppers >= best.enough[queries, None]) & (edges[pieces] & OPENS != 0)).nonzero(as_tuple=True)
+        kept = ((row_uppers >= best.enough[queries, None]) & (edges[pieces] & OPENS != 0)).nonzero(
+            as_tuple=True
+        )
         return _Openings(queries[kept[0]], rows[kept], row_uppers[kept], added[kept])
 
     def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:
         """Return the largest bonus of the paragraphs in each piece. Shape: (count, queries)."""
         begins = torch.arange(begin, begin + count * MAX_TOKENS, MAX_TOKENS, device=self.device)
         stops = (begins + MAX_TOKENS).clamp(max=len(self._vectors))
-        first, last = (torch.searchsorted(self._stops, rows, right=True) for rows in (begins, stops - 1))
+        first, last = (
+            torch.searchsorted(self._stops, rows, right=True) for rows in (begins, stops - 1)
+        )
         most = int((last - first).max()) + 1
         within = (first[:, None] + torch.arange(most, device=self.device)).minimum(last[:, None])
         return bonus[self._filled[within]].amax(dim=1)
 
     def _paragraphs(self, rows: Tensor) -> Tensor:
         """Return the paragraph of each row; rows after the last belong to the last paragraph."""
-        return self._filled[torch.searchsorted(self._stops, rows, right=True).clamp(max=len(self._filled) - 1)]
+        return self._filled[
+            torch.searchsorted(self._stops, rows, right=True).clamp(max=len(self._filled) - 1)
+        ]
 
 
 def _lowers_of_all(by_piece: Tensor, edges: Tensor, factors: Factors) -> Tensor:
-    """Bound the score of the best row of each piece that is a phrase by itself from below, or by -inf if there is none.
+    """Bound the score of the best row of each piece that is a phrase by itself from below, or by
+    -inf if there is none.
 
     Shapes: (pieces, tokens, 2, queries), (pieces, tokens), result (queries, pieces).
     """

@@ -1,10 +1,11 @@
-"""Codes on a GPU: find the rows with the best codes in the probed cells, which are then scored again from the dump.
+"""Codes on a GPU: find the rows with the best codes in the probed cells, which are then scored
+again from the dump.
 
-The inverted files of `cells.py` are copied as faiss packs them, with four bytes for the number of a row instead of
-eight. Cells are chosen, and codes are scored, as faiss does on a CPU: its tables are rounded to whole numbers, and the
-sums of these are the same bit by bit. What differs is how a cell is compared with a query: here by sums that need no
-rounding, so that a query's candidates do not depend on those beside it; of rows whose codes are equally good, any may
-be the last.
+The inverted files of `cells.py` are copied as faiss packs them, with four bytes for the number of a
+row instead of eight. Cells are chosen, and codes are scored, as faiss does on a CPU: its tables are
+rounded to whole numbers, and the sums of these are the same bit by bit. What differs is how a cell
+is compared with a query: here by sums that need no rounding, so that a query's candidates do not
+depend on those beside it; of rows whose codes are equally good, any may be the last.
 """
 
 import copy
@@ -28,7 +29,9 @@ VECTORS = 128  # starts and ends that are compared with cells together
 COMPARED = 2**27  # vectors × cells at a time: their float64 products take 1 GB
 SCORED = 2**27  # rows × vectors at a time: their scores take half a GB
 WORKING = 2**31  # bytes that these take at most
-BLOCKS, ROWS = 4, 128  # blocks and rows that a program scores at a time
+# Blocks and rows that a program scores at a time.
+BLOCKS = 4
+ROWS = 128
 STEP = 8  # values whose codes it looks up at a time
 
 
@@ -59,8 +62,10 @@ class CodeFile(NamedTuple):
 
     blocks: int  # most blocks
     cells: int  # most cells
-    open: Callable[[], tuple[Any, Floats]]  # the index, and the rotation of queries. Shape: (dim, kept)
-    shown: Bools | None = None  # whether each number may be found; by default all may. Shape: (all,)
+    # The index, and the rotation of queries. Shape: (dim, kept).
+    open: Callable[[], tuple[Any, Floats]]
+    # Whether each number may be found; by default all may. Shape: (all,).
+    shown: Bools | None = None
 
     @classmethod
     def of_shard(cls, shard: Shard, opens: Callable[[], tuple[Any, Floats]]) -> Self:
@@ -76,7 +81,9 @@ class CodeFile(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """The inverted files of a knowledge base, by the numbers of their shards, as they will lie on GPUs."""
+    """The inverted files of a knowledge base, by the numbers of their shards, as they will lie on
+    GPUs.
+    """
 
     files: dict[int, CodeFile]
     packing: Packing
@@ -90,10 +97,16 @@ class Codes(NamedTuple):
         return [file.bytes_of(self.packing, self.dim, self.kept) for file in self.files.values()]
 
     def on_gpus(self, devices: Sequence[torch.device]) -> list["GpuCells"]:
-        """Copy each file to its device. Raises KnowledgeBaseError if other programs take the memory."""
+        """Copy each file to its device. Raises KnowledgeBaseError if other programs take the
+        memory.
+        """
         parts = []
         for device in dict.fromkeys(devices):
-            own = [number for number, chosen in zip(self.files, devices, strict=True) if chosen == device]
+            own = [
+                number
+                for number, chosen in zip(self.files, devices, strict=True)
+                if chosen == device
+            ]
             with out_of_memory_refused(device):
                 files = [self.files[number] for number in own]
                 parts.append(GpuCells(files, own, self.packing, self.probes, device))
@@ -101,7 +114,9 @@ class Codes(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """The cells to search for some vectors, and how near they are. Shapes: (shards, vectors, probes)."""
+    """The cells to search for some vectors, and how near they are. Shapes: (shards, vectors,
+    probes).
+    """
 
     cells: Tensor
     nearness: Tensor  # -inf where fewer are probed
@@ -115,10 +130,17 @@ class GpuCells:
     """The inverted files of some shards, end to end on one GPU."""
 
     def __init__(
-        self, files: Sequence[CodeFile], numbers: Sequence[int], packing: Packing, probes: int, device: torch.device
+        self,
+        files: Sequence[CodeFile],
+        numbers: Sequence[int],
+        packing: Packing,
+        probes: int,
+        device: torch.device,
     ) -> None:
         """`numbers` are those of the shards in the index. Shards are read one at a time."""
-        self.device, self._packing, self._probes = device, packing, probes
+        self.device = device
+        self._packing = packing
+        self._probes = probes
         blocks = sum(file.blocks for file in files)
         self._codes = torch.zeros(blocks * packing.bytes, dtype=torch.uint8, device=device)
         wide = torch.int32 if packing.number_bytes == 4 else torch.int64
@@ -135,7 +157,8 @@ class GpuCells:
         self._centroids = torch.stack([shard.centroids for shard in shards]).to(device)
 
     def _loaded(self, files: Iterable[CodeFile]) -> Iterable["_ShardCells"]:
-        first, packing = 0, self._packing
+        first = 0
+        packing = self._packing
         for file in files:
             index, rotation = file.open()
             sizes, codes, numbers = _contents(index, packing)
@@ -149,11 +172,15 @@ class GpuCells:
             self._codes[first * packing.bytes : stop * packing.bytes] = torch.from_numpy(codes)
             self._numbers[first * packing.rows : stop * packing.rows] = torch.from_numpy(numbers)
             first = stop
-            means = rounded_for_exact_sums(index.quantizer.reconstruct_n(0, index.nlist), ROTATED_BITS).astype(
-                np.float32
+            means = rounded_for_exact_sums(
+                index.quantizer.reconstruct_n(0, index.nlist), ROTATED_BITS
+            ).astype(np.float32)
+            exact = rounded_for_exact_sums(rotation.reshape(1, -1), ROTATED_BITS).reshape(
+                rotation.shape
             )
-            exact = rounded_for_exact_sums(rotation.reshape(1, -1), ROTATED_BITS).reshape(rotation.shape)
-            findable = index.ntotal if file.shown is None else min(index.ntotal, int(file.shown.sum()))
+            findable = (
+                index.ntotal if file.shown is None else min(index.ntotal, int(file.shown.sum()))
+            )
             yield _ShardCells(
                 firsts=torch.from_numpy(firsts),
                 counts=torch.from_numpy(counts),
@@ -165,7 +192,9 @@ class GpuCells:
             )
 
     def within(self, first: int, stop: int) -> Self:
-        """Return those of the shards [first, stop) that are here, numbered from `first`; codes are not copied."""
+        """Return those of the shards [first, stop) that are here, numbered from `first`; codes are
+        not copied.
+        """
         chosen = np.flatnonzero((self._shards >= first) & (self._shards < stop))
         part = copy.copy(self)
         part._shards = self._shards[chosen] - first
@@ -177,7 +206,8 @@ class GpuCells:
         return part
 
     def search(self, queries: Floats, k: int) -> tuple[Floats, Rows, Rows]:
-        """Return the scores, by codes, the shards and the numbers of the k best rows; -1 where there are fewer.
+        """Return the scores, by codes, the shards and the numbers of the k best rows; -1 where
+        there are fewer.
 
         Shapes: queries (queries, dim), results (queries, k or less).
         """
@@ -191,7 +221,9 @@ class GpuCells:
         return scores, np.where(numbers < 0, 0, self._shards[shards]), numbers
 
     def _best(self, queries: Tensor, k: int) -> list[tuple[Floats, Rows, Rows]]:
-        """Search for some vectors, as many at a time as there is room for scores. Shape: (shards, vectors, kept)."""
+        """Search for some vectors, as many at a time as there is room for scores. Shape: (shards,
+        vectors, kept).
+        """
         probes = self._nearest(queries, k)
         shard = torch.arange(len(queries), device=self.device)[:, None, None]
         counts = self._counts[shard, probes.cells] * probes.are_probed
@@ -206,8 +238,12 @@ class GpuCells:
         return parts
 
     def _nearest(self, queries: Tensor, k: int) -> Probes:
-        """Choose cells by exact products; to find a share of a shard's rows, at least that share of its cells."""
-        shards, vectors, cells = len(queries), queries.shape[1], self._means.shape[1]
+        """Choose cells by exact products; to find a share of a shard's rows, at least that share of
+        its cells.
+        """
+        shards = len(queries)
+        vectors = queries.shape[1]
+        cells = self._means.shape[1]
         products = torch.empty((shards, vectors, cells), device=self.device)
         exact = _in_steps(queries)
         together = max(1, COMPARED // (shards * vectors))
@@ -225,24 +261,34 @@ class GpuCells:
         beyond = torch.arange(max(probed), device=self.device) >= self._as_column(probed)
         return Probes(nearest, nearness.masked_fill(beyond[:, None], -torch.inf))
 
-    def _scored(self, queries: Tensor, probes: Probes, counts: Tensor, k: int) -> tuple[Floats, Rows, Rows]:
-        """Score the rows of probed cells, and return the k best of each vector. Shape of counts: that of probes."""
+    def _scored(
+        self, queries: Tensor, probes: Probes, counts: Tensor, k: int
+    ) -> tuple[Floats, Rows, Rows]:
+        """Score the rows of probed cells, and return the k best of each vector. Shape of counts:
+        that of probes.
+        """
         from kbq.index import gpu_kernels
 
         shards, vectors, each = probes.cells.shape
         shard = torch.arange(shards, device=self.device)[:, None, None]
-        by_vector = [column.movedim(0, 1).flatten(1) for column in (self._firsts[shard, probes.cells], counts)]
+        by_vector = [
+            column.movedim(0, 1).flatten(1)
+            for column in (self._firsts[shard, probes.cells], counts)
+        ]
         firsts, blocks = (column.contiguous() for column in by_vector)  # (vectors, shards × probes)
         sizes = blocks * self._packing.rows
         begins = sizes.cumsum(dim=1) - sizes
         width = max(1, int(sizes.sum(dim=1).max()))
         scores = torch.full((vectors, width), -torch.inf, device=self.device)
         places = begins + width * torch.arange(vectors, device=self.device)[:, None]
-        tables_of = (shard * vectors + torch.arange(vectors, device=self.device)[:, None]).expand(-1, -1, each)
+        tables_of = (shard * vectors + torch.arange(vectors, device=self.device)[:, None]).expand(
+            -1, -1, each
+        )
         tables_of = tables_of.movedim(0, 1).flatten(1).contiguous()
         given = (self._codes, self._numbers, firsts, blocks, places, tables_of)
         parts = queries.double().view(shards, vectors, -1, 1, self._centroids.shape[-1])
-        floats = (self._centroids[:, None] * parts).sum(dim=-1).float()  # (shards, vectors, values, codes of a value)
+        # (shards, vectors, values, codes of a value).
+        floats = (self._centroids[:, None] * parts).sum(dim=-1).float()
         if self._packing.bits == 4:
             rounded = RoundedTables.of(floats, probes)
             levels = rounded.levels.movedim(0, 1).flatten(1).contiguous()
@@ -256,9 +302,15 @@ class GpuCells:
                 *given, floats, near, scores, VALUES=self._packing.values, ROWS=ROWS
             )
         best, columns_of_best = scores.topk(min(k, width), dim=1)
-        probe = torch.searchsorted(begins + sizes, columns_of_best, right=True).clamp(max=firsts.shape[1] - 1)
-        place = firsts.gather(1, probe) * self._packing.rows + columns_of_best - begins.gather(1, probe)
-        numbers = torch.where(best == -torch.inf, -1, self._numbers[place.clamp(max=len(self._numbers) - 1)].long())
+        probe = torch.searchsorted(begins + sizes, columns_of_best, right=True).clamp(
+            max=firsts.shape[1] - 1
+        )
+        place = (
+            firsts.gather(1, probe) * self._packing.rows + columns_of_best - begins.gather(1, probe)
+        )
+        numbers = torch.where(
+            best == -torch.inf, -1, self._numbers[place.clamp(max=len(self._numbers) - 1)].long()
+        )
         return best.cpu().numpy(), (probe // each).cpu().numpy(), numbers.cpu().numpy()
 
     def _as_column(self, numbers: Sequence[int]) -> Tensor:
@@ -266,7 +318,9 @@ class GpuCells:
 
 
 class _ShardCells(NamedTuple):
-    """Cells of one shard. Shapes: firsts and counts (cells,), in blocks; means (cells, kept); rotation (dim, kept)."""
+    """Cells of one shard. Shapes: firsts and counts (cells,), in blocks; means (cells, kept);
+    rotation (dim, kept).
+    """
 
     firsts: Tensor
     counts: Tensor
@@ -278,10 +332,13 @@ class _ShardCells(NamedTuple):
 
 
 class RoundedTables(NamedTuple):
-    """Tables of products in steps that fit a byte, so that their sums fit 16 bits: those of faiss's fast scan.
+    """Tables of products in steps that fit a byte, so that their sums fit 16 bits: those of faiss's
+    fast scan.
 
-    A score is `steps` times the sum of a cell's level and of one number of each table, plus `offsets`.
-    Shapes: tables (shards, vectors, values, 16), levels (shards, vectors, probes), steps and offsets (shards, vectors).
+    A score is `steps` times the sum of a cell's level and of one number of each table, plus
+    `offsets`.
+    Shapes: tables (shards, vectors, values, 16), levels (shards, vectors, probes), steps and
+    offsets (shards, vectors).
     """
 
     tables: Tensor
@@ -295,7 +352,8 @@ class RoundedTables(NamedTuple):
         least, most = products.aminmax(dim=3)
         spans = most - least
         near = probes.nearness
-        nearest, farthest = near.amax(dim=2), near.masked_fill(~probes.are_probed, torch.inf).amin(dim=2)
+        nearest = near.amax(dim=2)
+        farthest = near.masked_fill(~probes.are_probed, torch.inf).amin(dim=2)
         reach = (spans.double().sum(dim=2) + (nearest - farthest)).float()
         scale = torch.minimum(255 / spans.amax(dim=2), 65535 / reach)
         tables = ((products - least[..., None]) * scale[..., None, None] + 0.5).floor()
@@ -307,7 +365,9 @@ class RoundedTables(NamedTuple):
 
 
 def _contents(index: Any, packing: Packing) -> tuple[Rows, Any, Any]:
-    """Return the rows of each cell, all blocks of codes, and the number of each place in a block, or -1."""
+    """Return the rows of each cell, all blocks of codes, and the number of each place in a block,
+    or -1.
+    """
     import faiss
 
     lists = index.invlists
@@ -315,9 +375,12 @@ def _contents(index: Any, packing: Packing) -> tuple[Rows, Any, Any]:
     counts = -(-sizes // packing.rows)
     begins = np.cumsum(counts) - counts
     codes = np.zeros(int(counts.sum()) * packing.bytes, np.uint8)
-    numbers = np.full(int(counts.sum()) * packing.rows, -1, np.int32 if packing.number_bytes == 4 else np.int64)
+    numbers = np.full(
+        int(counts.sum()) * packing.rows, -1, np.int32 if packing.number_bytes == 4 else np.int64
+    )
     for cell in np.flatnonzero(sizes).tolist():
-        size, begin = int(sizes[cell]), int(begins[cell])
+        size = int(sizes[cell])
+        begin = int(begins[cell])
         taken = int(counts[cell]) * packing.bytes
         codes[begin * packing.bytes :][:taken] = faiss.rev_swig_ptr(lists.get_codes(cell), taken)
         numbers[begin * packing.rows :][:size] = faiss.rev_swig_ptr(lists.get_ids(cell), size)
@@ -332,17 +395,26 @@ def _centroids(index: Any, packing: Packing) -> Floats:
 
 
 def _in_steps(vectors: Tensor) -> Tensor:
-    """`base.in_steps` where the vectors are: 2^ROTATED_BITS steps exceed the largest value. Shapes: (…, kept)."""
+    """`base.in_steps` where the vectors are: 2^ROTATED_BITS steps exceed the largest value. Shapes:
+    (…, kept).
+    """
     exponents = torch.frexp(vectors.abs().amax(dim=-1, keepdim=True)).exponent
-    step = ((exponents.long() - ROTATED_BITS + 1023).clamp(min=1) << 52).view(torch.float64)  # a power of two
+    # A power of two.
+    step = ((exponents.long() - ROTATED_BITS + 1023).clamp(min=1) << 52).view(torch.float64)
     return (vectors.double() / step).round() * step
 
 
 class GpuCellIndex(CellIndex):
-    """`CellIndex` whose codes lie on GPUs. Hits are scored again with the dump's rows, which stay where they are."""
+    """`CellIndex` whose codes lie on GPUs. Hits are scored again with the dump's rows, which stay
+    where they are.
+    """
 
     def __init__(
-        self, shards: Sequence[Shard], parts: Sequence[GpuCells], overfetch: int, whole: KnowledgeBaseSize | None = None
+        self,
+        shards: Sequence[Shard],
+        parts: Sequence[GpuCells],
+        overfetch: int,
+        whole: KnowledgeBaseSize | None = None,
     ) -> None:
         super().__init__(shards, (), overfetch, whole)
         self._parts = parts
@@ -355,10 +427,14 @@ class GpuCellIndex(CellIndex):
     def _best_codes(self, queries: Floats, wanted: int) -> tuple[Rows, Rows]:
         """See `CellIndex`. GPUs are asked in turn."""
         columns = [part.search(queries, wanted) for part in self._parts]
-        scores, shards, numbers = (np.concatenate(column, axis=1) for column in zip(*columns, strict=True))
+        scores, shards, numbers = (
+            np.concatenate(column, axis=1) for column in zip(*columns, strict=True)
+        )
         if scores.shape[1] > wanted:
             best = np.argpartition(-scores, wanted, axis=1)[:, :wanted]
-            shards, numbers = (np.take_along_axis(column, best, axis=1) for column in (shards, numbers))
+            shards, numbers = (
+                np.take_along_axis(column, best, axis=1) for column in (shards, numbers)
+            )
         return shards, numbers
 
 
@@ -374,7 +450,18 @@ def codes_work(device: torch.device) -> str | None:
             tables = torch.arange(16, dtype=torch.uint8, device=device)
             scores = torch.zeros(32, device=device)
             numbers = torch.arange(32, dtype=torch.int32, device=device)
-            given = (codes, numbers, one - 1, one, one - 1, one - 1, tables, (one - 1).int(), one.float(), one.float())
+            given = (
+                codes,
+                numbers,
+                one - 1,
+                one,
+                one - 1,
+                one - 1,
+                tables,
+                (one - 1).int(),
+                one.float(),
+                one.float(),
+            )
             gpu_kernels.score_nibbles[(1,)](*given, scores, VALUES=1, BLOCKS=1, STEP=1)
         found = scores.tolist()
     except torch.OutOfMemoryError:  # the device may still be able to

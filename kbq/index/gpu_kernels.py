@@ -1,7 +1,8 @@
 """Kernels: find the best openings of each piece for a batch of queries in one pass over the rows.
 
-They are written in Triton, which comes with PyTorch's builds for CUDA. Products are exact sums of whole numbers, see
-`base.py`, and stay in registers: those of 64 queries would take 1,024 bytes of memory per row, and a row takes 384.
+They are written in Triton, which comes with PyTorch's builds for CUDA. Products are exact sums of
+whole numbers, see `base.py`, and stay in registers: those of 64 queries would take 1,024 bytes of
+memory per row, and a row takes 384.
 """
 
 # ruff: noqa: N803
@@ -9,7 +10,10 @@ import triton
 import triton.language as tl
 
 LIMB = tl.constexpr(128)
-OPENS, CLOSES, BOTH = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # the edges of a row; see `dump/shards.py`
+# The edges of a row; see `dump/shards.py`.
+OPENS = tl.constexpr(1)
+CLOSES = tl.constexpr(2)
+BOTH = tl.constexpr(3)
 
 
 @triton.jit
@@ -32,11 +36,13 @@ def best_of_pieces(
     STEP: tl.constexpr,
     HAS_BONUS: tl.constexpr,
 ) -> None:
-    """Write the best start and end of each piece and, of each block, the best row that is a phrase by itself.
+    """Write the best start and end of each piece and, of each block, the best row that is a phrase
+    by itself.
 
-    Shapes: rows (blocks × BLOCK, dim), edges and paragraphs (blocks × BLOCK,); limbs (2 × 2 × QUERIES, dim), those of
-    the start vectors first, the high and the low one of each side by side; units (queries,), bonus (paragraphs,
-    queries); written are starts and ends (pieces, queries), alone (queries, blocks), all float32.
+    Shapes: rows (blocks × BLOCK, dim), edges and paragraphs (blocks × BLOCK,); limbs (2 × 2 ×
+    QUERIES, dim), those of the start vectors first, the high and the low one of each side by side;
+    units (queries,), bonus (paragraphs, queries); written are starts and ends (pieces, queries),
+    alone (queries, blocks), all float32.
     """
     block = tl.program_id(0)
     row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -51,9 +57,17 @@ def best_of_pieces(
             end = tl.load(limbs + (2 * QUERIES + column[None, :]) * dim + place[:, None])
         else:
             within = place < dim
-            tile = tl.load(rows + row[:, None] * dim + place[None, :], mask=within[None, :], other=0)
-            start = tl.load(limbs + column[None, :] * dim + place[:, None], mask=within[:, None], other=0)
-            end = tl.load(limbs + (2 * QUERIES + column[None, :]) * dim + place[:, None], mask=within[:, None], other=0)
+            tile = tl.load(
+                rows + row[:, None] * dim + place[None, :], mask=within[None, :], other=0
+            )
+            start = tl.load(
+                limbs + column[None, :] * dim + place[:, None], mask=within[:, None], other=0
+            )
+            end = tl.load(
+                limbs + (2 * QUERIES + column[None, :]) * dim + place[:, None],
+                mask=within[:, None],
+                other=0,
+            )
         opening = tl.dot(tile, start, opening, out_dtype=tl.int32)
         closing = tl.dot(tile, end, closing, out_dtype=tl.int32)
     high, low = tl.split(tl.reshape(opening, (BLOCK, QUERIES, 2)))
@@ -65,7 +79,9 @@ def best_of_pieces(
     closes = (high * LIMB + low).to(tl.float32) * unit[None, :]
     if HAS_BONUS:
         paragraph = tl.load(paragraphs + row).to(tl.int64)
-        opens += tl.load(bonus + paragraph[:, None] * queries + query[None, :], mask=asked[None, :], other=0.0)
+        opens += tl.load(
+            bonus + paragraph[:, None] * queries + query[None, :], mask=asked[None, :], other=0.0
+        )
     edge = tl.load(edges + row).to(tl.int32)
     lowers = tl.where((edge == BOTH)[:, None], opens + closes, float("-inf"))
     tl.store(alone + query * blocks + block, tl.max(lowers, axis=0), mask=asked)
@@ -73,8 +89,16 @@ def best_of_pieces(
     closes = tl.where((edge & CLOSES != 0)[:, None], closes, float("-inf"))
     piece = block.to(tl.int64) * (BLOCK // PIECE) + tl.arange(0, BLOCK // PIECE)
     place = piece[:, None] * queries + query[None, :]
-    tl.store(starts + place, tl.max(tl.reshape(opens, (BLOCK // PIECE, PIECE, QUERIES)), axis=1), mask=asked[None, :])
-    tl.store(ends + place, tl.max(tl.reshape(closes, (BLOCK // PIECE, PIECE, QUERIES)), axis=1), mask=asked[None, :])
+    tl.store(
+        starts + place,
+        tl.max(tl.reshape(opens, (BLOCK // PIECE, PIECE, QUERIES)), axis=1),
+        mask=asked[None, :],
+    )
+    tl.store(
+        ends + place,
+        tl.max(tl.reshape(closes, (BLOCK // PIECE, PIECE, QUERIES)), axis=1),
+        mask=asked[None, :],
+    )
 
 
 @triton.jit
@@ -96,10 +120,11 @@ def score_pieces(
     STEP: tl.constexpr,
     HAS_BONUS: tl.constexpr,
 ) -> None:
-    """Write the scores of all rows of some pieces and of the pieces behind them, each for its own query.
+    """Write the scores of all rows of some pieces and of the pieces behind them, each for its own
+    query.
 
-    Shapes: pieces and asked (pairs,), int64; written are starts and ends (pairs, 2 × PIECE), -inf where no phrase may
-    open or close; others as in `best_of_pieces`.
+    Shapes: pieces and asked (pairs,), int64; written are starts and ends (pairs, 2 × PIECE), -inf
+    where no phrase may open or close; others as in `best_of_pieces`.
     """
     pair = tl.program_id(0).to(tl.int64)
     query = tl.load(asked + pair)
@@ -109,15 +134,20 @@ def score_pieces(
     for first in range(0, dim, STEP):
         place = first + tl.arange(0, STEP)
         within = place < dim
-        tile = tl.load(rows + row[:, None] * dim + place[None, :], mask=within[None, :], other=0).to(tl.int32)
+        tile = tl.load(
+            rows + row[:, None] * dim + place[None, :], mask=within[None, :], other=0
+        ).to(tl.int32)
         limb = limbs + 2 * query * dim + place  # the low one is in the next row
-        high, low = tl.load(limb, mask=within, other=0), tl.load(limb + dim, mask=within, other=0)
+        high = tl.load(limb, mask=within, other=0)
+        low = tl.load(limb + dim, mask=within, other=0)
         opening += tl.sum(tile * (high.to(tl.int32) * LIMB + low.to(tl.int32))[None, :], axis=1)
         limb += 2 * QUERIES * dim
-        high, low = tl.load(limb, mask=within, other=0), tl.load(limb + dim, mask=within, other=0)
+        high = tl.load(limb, mask=within, other=0)
+        low = tl.load(limb + dim, mask=within, other=0)
         closing += tl.sum(tile * (high.to(tl.int32) * LIMB + low.to(tl.int32))[None, :], axis=1)
     unit = tl.load(units + query)
-    opens, closes = opening.to(tl.float32) * unit, closing.to(tl.float32) * unit
+    opens = opening.to(tl.float32) * unit
+    closes = closing.to(tl.float32) * unit
     if HAS_BONUS:
         opens += tl.load(bonus + tl.load(paragraphs + row).to(tl.int64) * queries + query)
     edge = tl.load(edges + row).to(tl.int32)
@@ -143,20 +173,27 @@ def score_nibbles(
     BLOCKS: tl.constexpr,
     STEP: tl.constexpr,
 ) -> None:
-    """Score the rows of a probed cell by their four-bit codes: add up whole numbers that a table has for each code.
+    """Score the rows of a probed cell by their four-bit codes: add up whole numbers that a table
+    has for each code.
 
-    faiss packs 32 rows in a block: byte j of value v, of 16, has row j // 2 + j % 2 × 8 in its low half, row + 16
+    faiss packs 32 rows in a block: byte j of value v, of 16, has row j // 2 + j % 2 × 8 in its low
+    half, row + 16
     in its high half.
-    Shapes: codes (blocks, VALUES, 16); numbers (blocks, 32), -1 where there is no row; firsts, counts (of blocks),
-    places (in scores), tables_of and levels (probes,); tables (tables, VALUES, 16); steps and offsets (tables,).
+    Shapes: codes (blocks, VALUES, 16); numbers (blocks, 32), -1 where there is no row; firsts,
+    counts (of blocks), places (in scores), tables_of and levels (probes,); tables (tables, VALUES,
+    16); steps and offsets (tables,).
     """
     probe = tl.program_id(0)
-    first, count = tl.load(firsts + probe), tl.load(counts + probe)
+    first = tl.load(firsts + probe)
+    count = tl.load(counts + probe)
     table = tl.load(tables_of + probe)
     level = tl.load(levels + probe)
-    step, offset = tl.load(steps + table), tl.load(offsets + table)
+    step = tl.load(steps + table)
+    offset = tl.load(offsets + table)
     written = scores + tl.load(places + probe)
-    block, byte, some = tl.arange(0, BLOCKS), tl.arange(0, 16), tl.arange(0, STEP)
+    block = tl.arange(0, BLOCKS)
+    byte = tl.arange(0, 16)
+    some = tl.arange(0, STEP)
     below = byte // 2 + byte % 2 * 8
     for done in range(0, count, BLOCKS):
         here = done + block
@@ -170,7 +207,9 @@ def score_nibbles(
             code = tl.load(packed + value * 16, mask=within, other=0).to(tl.int32)
             entries = tables + (table * VALUES + value) * 16
             low += tl.sum(tl.load(entries + (code & 15), mask=within, other=0).to(tl.int32), axis=1)
-            high += tl.sum(tl.load(entries + (code >> 4), mask=within, other=0).to(tl.int32), axis=1)
+            high += tl.sum(
+                tl.load(entries + (code >> 4), mask=within, other=0).to(tl.int32), axis=1
+            )
         row = here[:, None] * 32 + below[None, :]
         # faiss never returns a sum of 0, which is what its heaps begin with.
         named = tl.load(numbers + first * 32 + row, mask=exists, other=-1) >= 0
@@ -195,13 +234,15 @@ def score_bytes(
     VALUES: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> None:
-    """Score the rows of a probed cell by codes of a byte for each value: add up the table's numbers, which are float32.
+    """Score the rows of a probed cell by codes of a byte for each value: add up the table's
+    numbers, which are float32.
 
-    Shapes: codes (rows, VALUES), numbers (rows,), tables (tables, VALUES, 256), nearness of query and cell (probes,);
-    others as in `score_nibbles`, of rows instead of blocks.
+    Shapes: codes (rows, VALUES), numbers (rows,), tables (tables, VALUES, 256), nearness of query
+    and cell (probes,); others as in `score_nibbles`, of rows instead of blocks.
     """
     probe = tl.program_id(0)
-    first, count = tl.load(firsts + probe), tl.load(counts + probe)
+    first = tl.load(firsts + probe)
+    count = tl.load(counts + probe)
     table = tl.load(tables_of + probe)
     near = tl.load(nearness + probe)
     written = scores + tl.load(places + probe)
@@ -211,7 +252,9 @@ def score_bytes(
         exists = here < count
         score = tl.zeros((ROWS,), tl.float32) + near
         for value in range(VALUES):
-            code = tl.load(codes + (first + here) * VALUES + value, mask=exists, other=0).to(tl.int32)
+            code = tl.load(codes + (first + here) * VALUES + value, mask=exists, other=0).to(
+                tl.int32
+            )
             score += tl.load(tables + (table * VALUES + value) * 256 + code)
         named = tl.load(numbers + first + here, mask=exists, other=-1) >= 0
         tl.store(written + here, tl.where(named, score, float("-inf")), mask=exists)

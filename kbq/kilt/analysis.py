@@ -1,6 +1,7 @@
 """Analysis: scores as tables, with confidence intervals, by group or by system.
 
-Intervals are percentile bootstraps; comparisons are paired permutation tests with Holm's correction.
+Intervals are percentile bootstraps; comparisons are paired permutation tests with Holm's
+correction.
 """
 
 import csv
@@ -21,13 +22,15 @@ from kbq.text.visible import visible
 
 LATEX = re.compile(r"[&%$#_{}]")  # characters with a meaning of their own
 Cell = str | int | float | None  # None is an empty cell
-Form = Literal["text", "count", "percent", "decimals"]  # how a cell is shown; percent is of a share from 0 to 1
+# How a cell is shown; percent is of a share from 0 to 1.
+Form = Literal["text", "count", "percent", "decimals"]
 
 BLOCK = 2_000_000  # random numbers drawn at a time
 RESAMPLES = 10_000
 CONFIDENCE = 0.95  # share of the resamples that an interval holds
 LOW_END = f"{round(CONFIDENCE * 100)} % from"  # the column of its lower end, before `to`
-TAKEN = ("system", "group", "score", "n", "gain", LOW_END, "to", "p", "p (Holm)")  # columns of a comparison
+# Columns of a comparison.
+TAKEN = ("system", "group", "score", "n", "gain", LOW_END, "to", "p", "p (Holm)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,10 @@ class ScoreTable:
 
     def latex(self) -> str:
         """Return the table for the package booktabs, under its title."""
-        cells = [[LATEX.sub(r"\\\g<0>", cell) for cell in row] for row in [list(self.columns), *self._shown()]]
+        cells = [
+            [LATEX.sub(r"\\\g<0>", cell) for cell in row]
+            for row in [list(self.columns), *self._shown()]
+        ]
         head, *body = [" & ".join(row) + r" \\" for row in cells]
         form = "".join("l" if form == "text" else "r" for form in self.columns.values())
         begin = [f"% {self.title}", rf"\begin{{tabular}}{{{form}}}", r"\toprule", head, r"\midrule"]
@@ -67,7 +73,12 @@ class ScoreTable:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
-        writer.writerows([[visible(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows])
+        writer.writerows(
+            [
+                [visible(cell) if isinstance(cell, str) else cell for cell in row]
+                for row in self.rows
+            ]
+        )
         return text.getvalue()
 
 
@@ -108,9 +119,11 @@ class Interval:
 def bootstrap_interval(
     values: Doubles, resamples: int = RESAMPLES, seed: int = 0, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the percentile interval of the mean when items are drawn with replacement. Shape: (items,).
+    """Return the percentile interval of the mean when items are drawn with replacement. Shape:
+    (items,).
 
-    Items of equal value are drawn together, from a multinomial distribution: the same law, much faster.
+    Items of equal value are drawn together, from a multinomial distribution: the same law, much
+    faster.
     """
     if len(values) == 0:
         return Interval(0.0, 0.0, 0.0)
@@ -126,7 +139,8 @@ def bootstrap_interval(
 
 
 def permutation_p(differences: Doubles, resamples: int = RESAMPLES, seed: int = 0) -> float:
-    """Return the two-sided p value of a mean difference, second system minus first, if every sign is a coin toss.
+    """Return the two-sided p value of a mean difference, second system minus first, if every sign
+    is a coin toss.
 
     Shape: (items,).
     """
@@ -165,9 +179,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def score_table(
-    selected: Iterable[tuple[Scores, Sequence[str]]], intervals: Mapping[Kind, Mapping[str, Interval]]
+    selected: Iterable[tuple[Scores, Sequence[str]]],
+    intervals: Mapping[Kind, Mapping[str, Interval]],
 ) -> ScoreTable:
-    """Return the named means of one or two evaluations of the same records, with their intervals if given."""
+    """Return the named means of one or two evaluations of the same records, with their intervals if
+    given.
+    """
     columns: dict[str, Form] = {"evaluation": "text", "score": "text", "mean": "percent"}
     columns |= {LOW_END: "percent", "to": "percent"} if intervals else {}
     rows: list[tuple[Cell, ...]] = []
@@ -182,22 +199,39 @@ def score_table(
 
 
 def broken_down(scores: Scores, names: Sequence[str], grouping: str) -> Analysis:
-    """Average the named scores by group, the largest first, and over queries (micro) and groups (macro)."""
+    """Average the named scores by group, the largest first, and over queries (micro) and groups
+    (macro).
+    """
     columns = np.stack([scores.column(name) for name in names], axis=1)  # (items, names)
     groups, members = np.unique(np.array(scores.groups, dtype=str), return_inverse=True)
     found = []
     for number, group in enumerate(groups.tolist()):
         values = columns[members == number]
-        found.append((group, len(values), values.mean(axis=0).tolist(), bootstrap_interval(values[:, 0])))
+        found.append(
+            (group, len(values), values.mean(axis=0).tolist(), bootstrap_interval(values[:, 0]))
+        )
     found.sort(key=lambda one: (-one[1], one[0]))
-    micro, macro = list(map(scores.mean, names)), np.mean([means for _, _, means, _ in found], axis=0).tolist()
-    rows: list[tuple[Cell, ...]] = [(group, n, *means, one.low, one.high) for group, n, means, one in found]
+    micro = list(map(scores.mean, names))
+    macro = np.mean([means for _, _, means, _ in found], axis=0).tolist()
+    rows: list[tuple[Cell, ...]] = [
+        (group, n, *means, one.low, one.high) for group, n, means, one in found
+    ]
     for name, means in (("mean over queries", micro), ("mean over groups", macro)):
         rows.append((name, len(scores.ids), *means, None, None))
     headings: dict[str, Form] = {"group": "text", "n": "count"}
-    headings |= dict.fromkeys((*names, f"{names[0]} from", "to"), "percent")  # the interval of the first
-    listed = [{"group": group, "count": n, "means": means, "interval": asdict(one)} for group, n, means, one in found]
-    document = {"grouping": grouping, "names": list(names), "groups": listed, "micro": micro, "macro": macro}
+    # The interval of the first.
+    headings |= dict.fromkeys((*names, f"{names[0]} from", "to"), "percent")
+    listed = [
+        {"group": group, "count": n, "means": means, "interval": asdict(one)}
+        for group, n, means, one in found
+    ]
+    document = {
+        "grouping": grouping,
+        "names": list(names),
+        "groups": listed,
+        "micro": micro,
+        "macro": macro,
+    }
     return Analysis(document, [ScoreTable(f"by {grouping}", headings, rows)])
 
 
@@ -218,11 +252,16 @@ class Difference:
 
 
 def compared(
-    first: Scores, others: Mapping[str, Scores], names: Sequence[str], by_group: bool, name: str = ""
+    first: Scores,
+    others: Mapping[str, Scores],
+    names: Sequence[str],
+    by_group: bool,
+    name: str = "",
 ) -> Analysis:
     """Compare systems, as JSON and as a table with a row for each difference; see `compare`.
 
-    `name`: of the first system. Files are called by their names without folders and suffixes, where these differ.
+    `name`: of the first system. Files are called by their names without folders and suffixes, where
+    these differ.
     """
     differences = compare(first, others, names, by_group)
     one, *labels = _labels([name or "first", *others])
@@ -260,22 +299,36 @@ def compare(
 
     Raises EvaluationError if the systems were not scored on the same queries, or lack a score.
     """
-    pairs: list[tuple[str, str, Doubles, Doubles]] = []  # system, name, and the two columns of scores
+    # system, name, and the two columns of scores.
+    pairs: list[tuple[str, str, Doubles, Doubles]] = []
     for system, second in others.items():
         if first.ids != second.ids:
             alone = len(set(first.ids) ^ set(second.ids))
             raise EvaluationError(
-                f"the systems were scored on {len(first.ids):,} and {len(second.ids):,} queries, {alone:,} of them in "
-                "one only: a query that one of them lacks counts 0 with --missing=zero"
+                f"the systems were scored on {len(first.ids):,} and {len(second.ids):,} queries, "
+                f"{alone:,} of them in one only: a query that one of them lacks counts 0 with "
+                "--missing=zero"
             )
         if by_group:
-            groups, one, other = np.array(first.groups, object), first.column(names[0]), second.column(names[0])
-            pairs += [(system, name, one[groups == name], other[groups == name]) for name in sorted(set(first.groups))]
+            groups = np.array(first.groups, object)
+            one = first.column(names[0])
+            other = second.column(names[0])
+            pairs += [
+                (system, name, one[groups == name], other[groups == name])
+                for name in sorted(set(first.groups))
+            ]
         else:
             pairs += [(system, name, first.column(name), second.column(name)) for name in names]
     p_values = [permutation_p(after - before) for _, _, before, after in pairs]
     found = []
-    for (system, name, before, after), p, adjusted in zip(pairs, p_values, holm(p_values), strict=True):
-        gain, means = bootstrap_interval(after - before), (float(before.mean()), float(after.mean()))
-        found.append(Difference(system, name, len(before), *means, gain.mean, gain.low, gain.high, p, adjusted))
+    for (system, name, before, after), p, adjusted in zip(
+        pairs, p_values, holm(p_values), strict=True
+    ):
+        gain = bootstrap_interval(after - before)
+        means = (float(before.mean()), float(after.mean()))
+        found.append(
+            Difference(
+                system, name, len(before), *means, gain.mean, gain.low, gain.high, p, adjusted
+            )
+        )
     return found

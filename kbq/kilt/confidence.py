@@ -1,10 +1,12 @@
 """Confidence: measure how well the probabilities of answers tell right from wrong.
 
-`confidences` has the probability of each answer, and `right` whether it is right. Shapes: (items,). A score is None
-where it does not exist because there are no answers, or all are right, or all wrong.
+`confidences` has the probability of each answer, and `right` whether it is right. Shapes: (items,).
+A score is None where it does not exist because there are no answers, or all are right, or all
+wrong.
 
-A prediction has its probability in `output[0].meta.probability`. An empty answer was withheld, and nobody knows whether
-the best guess was right: it counts as a query without an answer, and takes part in no other score.
+A prediction has its probability in `output[0].meta.probability`. An empty answer was withheld, and
+nobody knows whether the best guess was right: it counts as a query without an answer, and takes
+part in no other score.
 """
 
 import importlib
@@ -41,7 +43,9 @@ MISSING = "has an answer without a probability (output[0].meta.probability)"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RiskCoverage:
-    """Answers accepted from the most confident downward, equal confidences together. Shape of each: (steps,)."""
+    """Answers accepted from the most confident downward, equal confidences together. Shape of each:
+    (steps,).
+    """
 
     thresholds: Doubles  # the distinct confidences, descending
     accepted: Rows  # number of answers with at least that confidence
@@ -60,7 +64,8 @@ class RiskCoverage:
 
 
 def risk_coverage(confidences: Doubles, right: Bools, queries: int | None = None) -> RiskCoverage:
-    """Count the answers that each threshold would accept. Source: El-Yaniv and Wiener, JMLR 11 (2010).
+    """Count the answers that each threshold would accept. Source: El-Yaniv and Wiener, JMLR 11
+    (2010).
 
     `queries`: the number of queries, if some got no answer.
 
@@ -75,7 +80,8 @@ def risk_coverage(confidences: Doubles, right: Bools, queries: int | None = None
 
 
 def auroc(confidences: Doubles, right: Bools) -> float | None:
-    """Return the chance that a right answer is more confident than a wrong one; equal confidences count half.
+    """Return the chance that a right answer is more confident than a wrong one; equal confidences
+    count half.
 
     >>> auroc(np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False]))
     0.875
@@ -84,14 +90,17 @@ def auroc(confidences: Doubles, right: Bools) -> float | None:
     wrong = curve.accepted - curve.right
     if not right.any() or right.all():
         return None
-    right_here, wrong_here = np.diff(curve.right, prepend=0), np.diff(wrong, prepend=0)
+    right_here = np.diff(curve.right, prepend=0)
+    wrong_here = np.diff(wrong, prepend=0)
     pairs = right_here * (wrong[-1] - wrong + wrong_here / 2)
     return float(pairs.sum() / (curve.right[-1] * wrong[-1]))
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The largest share of the queries that can be answered at this precision, with its bootstrap interval."""
+    """The largest share of the queries that can be answered at this precision, with its bootstrap
+    interval.
+    """
 
     precision: float
     share: float
@@ -107,7 +116,8 @@ def coverage_at(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Coverage:
-    """Accept as many answers as possible while this share is right. For unseen answers, see `promised_threshold`.
+    """Accept as many answers as possible while this share is right. For unseen answers, see
+    `promised_threshold`.
 
     >>> coverage_at(np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, True, False, True]), 0.75).share
     1.0
@@ -123,7 +133,11 @@ def coverage_at(
     generator = np.random.default_rng(seed)
     shares = []
     for size in block_sizes(resamples, len(weights)):
-        drawn = generator.multinomial(curve.queries, weights, size=size)[:, :-1].reshape(size, 2, -1).cumsum(axis=2)
+        drawn = (
+            generator.multinomial(curve.queries, weights, size=size)[:, :-1]
+            .reshape(size, 2, -1)
+            .cumsum(axis=2)
+        )
         shares.append(_most_accepted(drawn.sum(axis=1), drawn[:, 0], precision) / curve.queries)
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(np.concatenate(shares), [tail, 1 - tail])
@@ -131,7 +145,9 @@ def coverage_at(
 
 
 def _most_accepted(accepted: Rows, right: Rows, precision: float) -> Rows:
-    """Return the most answers that a threshold accepts at this precision, or 0. Shapes: (…, steps) → (…)."""
+    """Return the most answers that a threshold accepts at this precision, or 0. Shapes: (…, steps)
+    → (…).
+    """
     is_precise = right / np.maximum(accepted, 1) >= precision
     most: Rows = np.max(accepted * is_precise, axis=-1, initial=0)
     return most
@@ -162,7 +178,9 @@ class ReliabilityBin:
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """The expected calibration error, and its noise floor: the error of perfectly calibrated models by chance."""
+    """The expected calibration error, and its noise floor: the error of perfectly calibrated models
+    by chance.
+    """
 
     bins: tuple[ReliabilityBin, ...]  # the least confident first
     ece: float  # mean distance of confidence and share right, over answers
@@ -173,10 +191,12 @@ class Reliability:
 def reliability(
     confidences: Doubles, right: Bools, bins: int = BINS, resamples: int = RESAMPLES, seed: int = 0
 ) -> Reliability | None:
-    """Compare confidence and share right in bins, and with calibrated models, drawn by parametric bootstrap.
+    """Compare confidence and share right in bins, and with calibrated models, drawn by parametric
+    bootstrap.
 
-    Bins have equally many answers (arXiv 1904.01685), except that equal confidences share one. Sources: arXiv
-    2012.08668 (the bias of the error), Bröcker and Smith 2007 (consistency intervals).
+    Bins have equally many answers (arXiv 1904.01685), except that equal confidences share one.
+    Sources: arXiv 2012.08668 (the bias of the error), Bröcker and Smith 2007 (consistency
+    intervals).
 
     >>> found = reliability(np.array([0.25, 0.25, 0.75, 0.75]), np.array([False, False, True, False]), bins=2)
     >>> [(one.count, one.confidence, one.right) for one in found.bins], found.ece
@@ -186,7 +206,8 @@ def reliability(
         return None
     members = _equal_mass(confidences, bins)  # (items, bins)
     counts = members.sum(axis=0)
-    means, shares = confidences @ members / counts, right @ members / counts
+    means = confidences @ members / counts
+    shares = right @ members / counts
     drawn = _calibrated_shares(confidences, members, resamples, seed)
     floors = np.abs(drawn - means) @ counts / len(right)
     tail = (1 - CONFIDENCE) / 2
@@ -202,15 +223,23 @@ def reliability(
 
 
 def _equal_mass(confidences: Doubles, bins: int) -> Doubles:
-    """Put each answer into a bin, by its rank. Returns 0 or 1. Shape: (items, bins that are not empty)."""
+    """Put each answer into a bin, by its rank. Returns 0 or 1. Shape: (items, bins that are not
+    empty).
+    """
     _, places, counts = np.unique(confidences, return_inverse=True, return_counts=True)
     middle_ranks = counts.cumsum() - counts / 2
-    used, numbers = np.unique((middle_ranks * bins // len(confidences)).astype(int)[places], return_inverse=True)
+    used, numbers = np.unique(
+        (middle_ranks * bins // len(confidences)).astype(int)[places], return_inverse=True
+    )
     return np.eye(len(used))[numbers]
 
 
-def _calibrated_shares(confidences: Doubles, members: Doubles, resamples: int, seed: int) -> Doubles:
-    """Draw the shares right by bin of models whose probabilities are true. Shape: (resamples, bins)."""
+def _calibrated_shares(
+    confidences: Doubles, members: Doubles, resamples: int, seed: int
+) -> Doubles:
+    """Draw the shares right by bin of models whose probabilities are true. Shape: (resamples,
+    bins).
+    """
     generator = np.random.default_rng(seed)
     drawn = [
         (generator.random((size, len(confidences))) < confidences) @ members / members.sum(axis=0)
@@ -222,21 +251,25 @@ def _calibrated_shares(confidences: Doubles, members: Doubles, resamples: int, s
 # What can be promised
 
 
-def promised_threshold(confidences: Doubles, right: Bools, precision: float, certainty: float = 0.95) -> float | None:
+def promised_threshold(
+    confidences: Doubles, right: Bools, precision: float, certainty: float = 0.95
+) -> float | None:
     """Return the lowest threshold for which a precision can be promised, or None.
 
-    The promise: of all answers to queries like these that reach the threshold, at least the share `precision` is right.
-    Made for many samples of answers, it is kept with a frequency of `certainty` or more. Confidences must not have been
-    fitted to these answers.
+    The promise: of all answers to queries like these that reach the threshold, at least the share
+    `precision` is right. Made for many samples of answers, it is kept with a frequency of
+    `certainty` or more. Confidences must not have been fitted to these answers.
 
-    The lowest of all thresholds that pass a test would promise too much, since of many tests some pass by luck. So the
-    order of the tests is fixed without looking at what is right: downward, until the first fails. Then no correction
-    is needed: to promise too much, the first threshold that is truly too low would have to pass, with a chance of at
-    most 1 - `certainty`. The order begins where one wrong answer, and one more for each thousand answers, do not fail
-    the test; an earlier beginning would stop at the first slips among the top answers.
+    The lowest of all thresholds that pass a test would promise too much, since of many tests some
+    pass by luck. So the order of the tests is fixed without looking at what is right: downward,
+    until the first fails. Then no correction
+    is needed: to promise too much, the first threshold that is truly too low would have to pass,
+    with a chance of at most 1 - `certainty`. The order begins where one wrong answer, and one more
+    for each thousand answers, do not fail the test; an earlier beginning would stop at the first
+    slips among the top answers.
 
-    Sources: arXiv 1705.08500 (thresholds by the exact bound of Clopper and Pearson), arXiv 2506.20178 (for question
-    answering), arXiv 2110.01052 (fixed sequences).
+    Sources: arXiv 1705.08500 (thresholds by the exact bound of Clopper and Pearson), arXiv
+    2506.20178 (for question answering), arXiv 2110.01052 (fixed sequences).
 
     Raises:
         ValueError: precision or certainty is not between 0 and 1.
@@ -252,9 +285,14 @@ def promised_threshold(confidences: Doubles, right: Bools, precision: float, cer
     def passes(count: int, accepted: int) -> bool:
         return _log_tail(count, accepted, precision) <= math.log1p(-certainty)
 
-    curve, slips = risk_coverage(confidences, right), 1 + len(right) // 1000
-    start = bisect_left(curve.accepted, True, key=lambda accepted: passes(max(0, accepted - slips), accepted))
-    steps = list(zip(curve.thresholds.tolist(), curve.right.tolist(), curve.accepted.tolist(), strict=True))
+    curve = risk_coverage(confidences, right)
+    slips = 1 + len(right) // 1000
+    start = bisect_left(
+        curve.accepted, True, key=lambda accepted: passes(max(0, accepted - slips), accepted)
+    )
+    steps = list(
+        zip(curve.thresholds.tolist(), curve.right.tolist(), curve.accepted.tolist(), strict=True)
+    )
     promised = None
     for threshold, count, accepted in steps[start:] or steps[-1:]:
         if not passes(count, accepted):
@@ -267,7 +305,11 @@ def _log_tail(right: int, accepted: int, precision: float) -> float:
     """Return the logarithm of the chance that at least `right` of the accepted answers are right."""
     wrong = np.arange(accepted - right + 1)
     choices = np.log((accepted - wrong[1:] + 1) / wrong[1:]).cumsum()
-    terms = np.append(0, choices) + wrong * math.log1p(-precision) + (accepted - wrong) * math.log(precision)
+    terms = (
+        np.append(0, choices)
+        + wrong * math.log1p(-precision)
+        + (accepted - wrong) * math.log(precision)
+    )
     return float(np.logaddexp.reduce(terms))
 
 
@@ -297,7 +339,8 @@ class Confidence:
     def notes(self) -> list[str]:
         """Return what a reader of the scores should know, in sentences."""
         found = {
-            f"only {self.answers:,} answers: of fewer than {FEW} hardly anything can be promised": self.answers < FEW,
+            f"only {self.answers:,} answers: of fewer than {FEW} hardly anything can be promised": self.answers
+            < FEW,
             f"by {self.right_by}, no answer is right: AUROC does not exist": self.right == 0,
             f"by {self.right_by}, all answers are right: AUROC does not exist": self.right == 1,
         }
@@ -317,20 +360,30 @@ class Confidence:
         rows.append(("Brier", n, self.brier, None, None))
         errors = self.reliability
         if errors is None:
-            ece, floor, floor_high = None, None, None
+            ece = None
+            floor = None
+            floor_high = None
         else:
-            ece, floor, floor_high = errors.ece, errors.floor, errors.floor_high
+            ece = errors.ece
+            floor = errors.floor
+            floor_high = errors.floor_high
         rows.append(("ECE", n, ece, None, None))
         rows.append(("ECE noise floor", n, floor, None, floor_high))
         return rows
 
 
 def calibrated(
-    predictions: records.Source, scores: Scores | None, answer_metric: str, by: str, plots: str | PathLike[str] | None
+    predictions: records.Source,
+    scores: Scores | None,
+    answer_metric: str,
+    by: str,
+    plots: str | PathLike[str] | None,
 ) -> Analysis:
-    """Score the probabilities of predictions by answers, by answers with their pages and, with `by`, by group.
+    """Score the probabilities of predictions by answers, by answers with their pages and, with
+    `by`, by group.
 
-    `scores`: their downstream evaluation. `answer_metric`: accuracy or em. `plots`: a folder for pictures.
+    `scores`: their downstream evaluation. `answer_metric`: accuracy or em. `plots`: a folder for
+    pictures.
     """
     if scores is None:
         return Analysis(None, notes=["there is no calibration: it needs the downstream evaluation"])
@@ -342,12 +395,15 @@ def calibrated(
     columns |= dict.fromkeys(("value", LOW_END, "to"), "decimals")
     tables = [
         ScoreTable(
-            "calibration", columns, [(confidence.right_by, *row) for confidence in found for row in confidence.rows()]
+            "calibration",
+            columns,
+            [(confidence.right_by, *row) for confidence in found for row in confidence.rows()],
         )
     ]
     document: dict[str, object] = {"scores": [confidence.to_dict() for confidence in found]}
     if by:
-        names_of, rows = np.array(scores.groups, dtype=object), list[tuple[Any, ...]]()
+        names_of = np.array(scores.groups, dtype=object)
+        rows = list[tuple[Any, ...]]()
         for group in set(scores.groups):
             inside = names_of == group
             one = confidence_in(probabilities[inside], right[answer_metric][inside], "")
@@ -367,7 +423,8 @@ def calibrated(
 def confidence_in(probabilities: Doubles, right: Bools, right_by: str) -> Confidence:
     """Compute all scores; a probability is NaN if no answer was given. Shape of each: (queries,)."""
     is_answered = ~np.isnan(probabilities)
-    queries, answers = len(probabilities), int(is_answered.sum())
+    queries = len(probabilities)
+    answers = int(is_answered.sum())
     given = probabilities[is_answered]
     right = right[is_answered]
     share_right = float(right.mean()) if answers else None
@@ -390,7 +447,8 @@ def confidence_in(probabilities: Doubles, right: Bools, right_by: str) -> Confid
 def read_probabilities(predictions: records.Source, ids: Sequence[str]) -> Doubles:
     """Return the probability of the answer to each query, or NaN without an answer. Shape: (ids,).
 
-    Raises an EvaluationError that carries all problems if an answer has no probability between 0 and 1.
+    Raises an EvaluationError that carries all problems if an answer has no probability between 0
+    and 1.
     """
     wanted = set(ids)
     problems = records.Problems()
@@ -406,10 +464,12 @@ def read_probabilities(predictions: records.Source, ids: Sequence[str]) -> Doubl
         return record_id, probability
 
     found = dict(records.parse_records(predictions, problems, read))
-    if np.isnan(list(found.values())).all() and {problem.kind for problem in problems.found} == {MISSING}:
+    if np.isnan(list(found.values())).all() and {problem.kind for problem in problems.found} == {
+        MISSING
+    }:
         raise EvaluationError(
-            f"no answer in {predictions} has a probability (output[0].meta.probability): kbq predict with a calibrated "
-            "model writes them"
+            f"no answer in {predictions} has a probability (output[0].meta.probability): kbq "
+            "predict with a calibrated model writes them"
         )
     problems.raise_if_any(f"the calibration of {predictions}")
     return np.array([found.get(record_id, math.nan) for record_id in ids])
@@ -422,7 +482,9 @@ def require_matplotlib() -> None:
     try:
         importlib.import_module("matplotlib.figure")
     except ImportError as error:
-        raise EvaluationError("matplotlib is not installed, which --plots needs: pip install matplotlib") from error
+        raise EvaluationError(
+            "matplotlib is not installed, which --plots needs: pip install matplotlib"
+        ) from error
 
 
 def _draw_reliability(calibration: Confidence, path: Path) -> None:
@@ -431,9 +493,19 @@ def _draw_reliability(calibration: Confidence, path: Path) -> None:
     ends = np.array([(bin_.low, bin_.high) for bin_ in bins]).reshape(-1, 2)
     with _picture(path) as axes:
         axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
-        axes.vlines(confidences, *ends.T, color="tab:blue", alpha=0.3, linewidth=6, label="calibrated: 95 %")
-        axes.plot(confidences, [bin_.right for bin_ in bins], "o-", color="tab:blue", label="these predictions")
-        axes.set(xlabel="probability", ylabel=f"right ({calibration.right_by})", xlim=(0, 1), ylim=(0, 1))
+        axes.vlines(
+            confidences, *ends.T, color="tab:blue", alpha=0.3, linewidth=6, label="calibrated: 95 %"
+        )
+        axes.plot(
+            confidences,
+            [bin_.right for bin_ in bins],
+            "o-",
+            color="tab:blue",
+            label="these predictions",
+        )
+        axes.set(
+            xlabel="probability", ylabel=f"right ({calibration.right_by})", xlim=(0, 1), ylim=(0, 1)
+        )
 
 
 def _draw_risk_coverage(calibration: Confidence, path: Path) -> None:
@@ -442,9 +514,17 @@ def _draw_risk_coverage(calibration: Confidence, path: Path) -> None:
     right = calibration.answered * (calibration.right or 0)
     with _picture(path) as axes:
         axes.plot(curve.coverage, curve.risk, color="tab:blue", label="these predictions")
-        axes.plot(coverage, np.maximum(0, 1 - right / coverage), "--", color="grey", label="the best order of them")
+        axes.plot(
+            coverage,
+            np.maximum(0, 1 - right / coverage),
+            "--",
+            color="grey",
+            label="the best order of them",
+        )
         axes.set(
-            xlabel="coverage: queries answered", ylabel=f"risk: answers wrong ({calibration.right_by})", xlim=(0, 1)
+            xlabel="coverage: queries answered",
+            ylabel=f"risk: answers wrong ({calibration.right_by})",
+            xlim=(0, 1),
         )
         axes.set_ylim(bottom=0)
 

@@ -44,7 +44,8 @@ ErrorKind = Literal[
 ]
 KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 
-EvidenceOf = Callable[[str, int | None], str | None]  # page and paragraph → its text, if the knowledge base has it
+# Page and paragraph → its text, if the knowledge base has it.
+EvidenceOf = Callable[[str, int | None], str | None]
 
 LEADERBOARD_PAGES = 5  # rank positions that the leaderboard's recall@5 reads
 MAX_ANSWER_WORDS = 30  # longest plausible phrase
@@ -78,8 +79,14 @@ class ErrorSurvey:
 
     def table(self) -> ScoreTable:
         total = max(1, self.counts.total())
-        rows = [(kind, self.counts[kind], self.counts[kind] / total) for kind in KINDS if self.counts[kind]]
-        return ScoreTable("predictions by kind", {"kind": "text", "n": "count", "share": "percent"}, rows)
+        rows = [
+            (kind, self.counts[kind], self.counts[kind] / total)
+            for kind in KINDS
+            if self.counts[kind]
+        ]
+        return ScoreTable(
+            "predictions by kind", {"kind": "text", "n": "count", "share": "percent"}, rows
+        )
 
     def to_dict(self) -> dict[str, object]:
         return {"counts": self.counts, "cases": [asdict(case) for case in self.cases]}
@@ -101,10 +108,13 @@ def find_errors(
         sample: cases of each kind.
 
     Raises:
-        EvaluationError: the files cannot be read, do not fit together or cannot be scored, or there is no such kind.
+        EvaluationError: the files cannot be read, do not fit together or cannot be scored, or there
+            is no such kind.
     """
     if kind is not None and kind not in KINDS:
-        raise EvaluationError(f"{kind!r} is not a kind of error: choose from {', '.join(KINDS)}", is_usage=True)
+        raise EvaluationError(
+            f"{kind!r} is not a kind of error: choose from {', '.join(KINDS)}", is_usage=True
+        )
     problems = Problems()
     pairs = Pairs(read_golds(gold, problems), read_guesses(predictions, parse_answer, problems))
     cases = []
@@ -126,7 +136,9 @@ def find_errors(
     chosen = []
     for wanted in [kind] if kind else KINDS[1:]:
         of_kind = [case for case in cases if case.kind == wanted]
-        for place in sorted(random.Random(0).sample(range(len(of_kind)), min(sample, len(of_kind)))):
+        for place in sorted(
+            random.Random(0).sample(range(len(of_kind)), min(sample, len(of_kind)))
+        ):
             case = of_kind[place]
             texts = text_of(case.top), text_of(next(iter(case.gold_places), None))
             chosen.append(replace(case, evidence=texts[0], gold_evidence=texts[1]))
@@ -157,7 +169,9 @@ def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> 
     )
 
 
-def kind_of(answer: str, gold_answers: frozenset[str], has_pages: bool, answer_metric: str = "accuracy") -> ErrorKind:
+def kind_of(
+    answer: str, gold_answers: frozenset[str], has_pages: bool, answer_metric: str = "accuracy"
+) -> ErrorKind:
     is_right = answer in gold_answers
     if answer_metric == "em":
         is_right = bool(answer) and normalise_answer(answer) in map(normalise_answer, gold_answers)
@@ -172,7 +186,9 @@ def bare(text: str) -> str:
     """Normalise a text as for EM, and drop accents and Unicode variants."""
     decomposed = normal_form("NFKD", text.casefold())
     marks = [character for character in set(decomposed) if unicodedata.combining(character)]
-    return normalise_answer(decomposed.translate(dict.fromkeys(map(ord, marks))) if marks else decomposed)
+    return normalise_answer(
+        decomposed.translate(dict.fromkeys(map(ord, marks))) if marks else decomposed
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +214,9 @@ def expect(
     is_strict: bool = False,
     is_known_page: Callable[[str], bool] | None = None,
 ) -> Expectations:
-    """Return the checks for a task and its input file, from whose gold pages it is told whether ids are integers."""
+    """Return the checks for a task and its input file, from whose gold pages it is told whether ids
+    are integers.
+    """
     check_paths([inputs_path])
     integers: bool | None = None
     if is_strict:
@@ -221,7 +239,8 @@ def expect(
 
 def _has_integer_pages(inputs_path: Path) -> bool | None:
     """Whether all gold pages of a KILT file are numbers; None if it has no gold."""
-    problems, pages = Problems(), list[str]()
+    problems = Problems()
+    pages = list[str]()
     for _, _, record in read_records(inputs_path, problems):
         outputs = record.get("output")
         for output in outputs if isinstance(outputs, list) else []:
@@ -250,7 +269,9 @@ def check_record(record: JsonObject, expected: Expectations) -> Iterator[Finding
     """Yield all findings about a predicted line, apart from its id."""
     outputs = record.get("output")
     if not isinstance(outputs, list) or len(outputs) != 1:
-        yield error("not exactly one output", f"{len(outputs) if isinstance(outputs, list) else 0} outputs")
+        yield error(
+            "not exactly one output", f"{len(outputs) if isinstance(outputs, list) else 0} outputs"
+        )
     elif not isinstance(outputs[0], dict):
         yield error("output is not an object", as_short_json(outputs[0]))
     else:
@@ -261,7 +282,9 @@ def check_record(record: JsonObject, expected: Expectations) -> Iterator[Finding
 def _check_answer(output: JsonObject, expected: Expectations) -> Iterator[Finding]:
     answer = output.get("answer")
     if "answer" not in output:
-        yield (error if expected.wants_answers else warning)("no answer", "the leaderboard wants one")
+        yield (error if expected.wants_answers else warning)(
+            "no answer", "the leaderboard wants one"
+        )
         return
     if not isinstance(answer, str):
         # The official evaluation scores null as the answer None.
@@ -300,9 +323,13 @@ def _check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Fi
         yield warning("provenance has texts", "not scored, and the file grows")
     if len({type(item[PAGE]) for item in items if PAGE in item}) > 1:
         yield warning("page ids of several types")
-    answer, title = output.get("answer"), items[0].get("title")
+    answer = output.get("answer")
+    title = items[0].get("title")
     if expected.answers_are_titles and title is not None and answer != title:
-        yield warning("answer is not the title of the first page", f"{as_short_json(answer)}, {as_short_json(title)}")
+        yield warning(
+            "answer is not the title of the first page",
+            f"{as_short_json(answer)}, {as_short_json(title)}",
+        )
 
 
 def _check_page(item: JsonObject, expected: Expectations) -> Iterator[Finding]:

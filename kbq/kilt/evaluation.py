@@ -1,8 +1,8 @@
 """Evaluation: score a file of predictions against gold.
 
-`scores` computes the official scores, such as KILT-accuracy. Records that the official evaluation rejects are refused,
-with all problems at once. TREC files have one set of relevant pages for each query, so that evidence sets are united
-there. Source: arXiv 2009.02252 and the official evaluation.
+`scores` computes the official scores, such as KILT-accuracy. Records that the official evaluation
+rejects are refused, with all problems at once. TREC files have one set of relevant pages for each
+query, so that evidence sets are united there. Source: arXiv 2009.02252 and the official evaluation.
 """
 
 import json
@@ -20,7 +20,15 @@ import numpy as np
 
 from kbq.errors import EvaluationError
 from kbq.kilt import records
-from kbq.kilt.analysis import Analysis, Interval, ScoreTable, bootstrap_interval, broken_down, compared, score_table
+from kbq.kilt.analysis import (
+    Analysis,
+    Interval,
+    ScoreTable,
+    bootstrap_interval,
+    broken_down,
+    compared,
+    score_table,
+)
 from kbq.kilt.confidence import calibrated, require_matplotlib
 from kbq.kilt.scores import (
     NO_GROUP,
@@ -44,7 +52,8 @@ from kbq.text.answer_scores import UNSPACED_LETTER, scores_by_character
 AnyPath = str | PathLike[str]
 
 
-Named = Callable[[records.JsonObject], str]  # the name of a place's page, or of its paragraph, in TREC files
+# The name of a place's page, or of its paragraph, in TREC files.
+Named = Callable[[records.JsonObject], str]
 
 
 def write_run(predictions: records.Source, out_path: Path, named: Named = records.page_of) -> int:
@@ -61,7 +70,9 @@ def _run_lines(rankings: Iterable[tuple[str, Mapping[str, float]]]) -> Iterator[
             yield f"{column(query)} Q0 {column(page)} {rank} {value:.9g} kbq"
 
 
-def _ranked(named: Named, record_id: str, line: int, record: records.JsonObject) -> tuple[str, dict[str, float]]:
+def _ranked(
+    named: Named, record_id: str, line: int, record: records.JsonObject
+) -> tuple[str, dict[str, float]]:
     found: dict[str, float | None] = {}
     for item in records.provenance_items(records.only_output(record, "provenance")):
         if records.PAGE in item:
@@ -70,9 +81,11 @@ def _ranked(named: Named, record_id: str, line: int, record: records.JsonObject)
 
 
 def descending(found: Mapping[str, float | None]) -> dict[str, float]:
-    """Return scores that keep the order of the list: those given or, if they do not descend, 1/rank.
+    """Return scores that keep the order of the list: those given or, if they do not descend,
+    1/rank.
 
-    Tools sort by score, in 32 bits, and break ties by page id, so an equal score is lowered by the least step.
+    Tools sort by score, in 32 bits, and break ties by page id, so an equal score is lowered by the
+    least step.
 
     >>> descending({"7": 2.5, "9": 0.5}), descending({"7": 2.5, "9": None})
     ({'7': 2.5, '9': 0.5}, {'7': 1.0, '9': 0.5})
@@ -82,7 +95,9 @@ def descending(found: Mapping[str, float | None]) -> dict[str, float]:
         return {page: 1 / rank for rank, page in enumerate(found, 1)}
     scores: list[np.float32] = []
     for value in np.array(given, dtype=np.float32):
-        scores.append(min(value, np.nextafter(scores[-1], np.float32(-np.inf))) if scores else value)
+        scores.append(
+            min(value, np.nextafter(scores[-1], np.float32(-np.inf))) if scores else value
+        )
     return dict(zip(found, map(float, scores), strict=True))
 
 
@@ -93,14 +108,29 @@ def write_qrels(gold: records.Source, out_path: Path, named: Named = records.pag
     problems.raise_if_any(f"exporting {gold}")
     return records.write_lines(
         out_path,
-        (f"{column(query)} 0 {column(page)} {grade}" for query, pages in golds for page, grade in pages.items()),
+        (
+            f"{column(query)} 0 {column(page)} {grade}"
+            for query, pages in golds
+            for page, grade in pages.items()
+        ),
     )
 
 
-def _relevant(named: Named, record_id: str, line: int, record: records.JsonObject) -> tuple[str, dict[str, object]]:
+def _relevant(
+    named: Named, record_id: str, line: int, record: records.JsonObject
+) -> tuple[str, dict[str, object]]:
     outputs = record.get("output")
-    objects = [records.as_output(output, ("provenance",)) for output in outputs] if isinstance(outputs, list) else []
-    items = [item for output in objects for item in records.provenance_items(output) if records.PAGE in item]
+    objects = (
+        [records.as_output(output, ("provenance",)) for output in outputs]
+        if isinstance(outputs, list)
+        else []
+    )
+    items = [
+        item
+        for output in objects
+        for item in records.provenance_items(output)
+        if records.PAGE in item
+    ]
     return record_id, {named(item): item.get("relevance", 1) for item in items}
 
 
@@ -115,7 +145,8 @@ def column(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Evaluation(Mapping[str, float]):
-    """The unrounded mean scores, from 0 to 1, by name, such as `evaluation["KILT-accuracy"]`; `print` shows the tables.
+    """The unrounded mean scores, from 0 to 1, by name, such as `evaluation["KILT-accuracy"]`;
+    `print` shows the tables.
 
     `Rprec` and `recall@5`, which both kinds have, are the leaderboard's if it could be scored.
     """
@@ -140,10 +171,14 @@ class Evaluation(Mapping[str, float]):
         return sum(1 for _ in self)
 
     def _repr_html_(self) -> str:
-        return html.element("p", html.text(self.semantics)) + "".join(table.html() for table in self.tables)
+        return html.element("p", html.text(self.semantics)) + "".join(
+            table.html() for table in self.tables
+        )
 
     def to_pandas(self) -> Any:
-        """Return the table of scores as a data frame, unrounded. Raises EvaluationError without pandas."""
+        """Return the table of scores as a data frame, unrounded. Raises EvaluationError without
+        pandas.
+        """
         try:
             import pandas
         except ImportError:
@@ -154,7 +189,9 @@ class Evaluation(Mapping[str, float]):
         return f"Evaluation({dict(self)})"
 
     def __str__(self) -> str:
-        return "\n".join([self.semantics, *(f"\n{table.markdown()}".removesuffix("\n") for table in self.tables)])
+        return "\n".join(
+            [self.semantics, *(f"\n{table.markdown()}".removesuffix("\n") for table in self.tables)]
+        )
 
     @property
     def semantics(self) -> str:
@@ -162,13 +199,20 @@ class Evaluation(Mapping[str, float]):
         return f"semantics: {SEMANTICS}; deviations: {', '.join(self.rules.deviations()) or 'none'}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the official layouts, unrounded, or None for a kind that was not possible; then `additions`."""
+        """Return the official layouts, unrounded, or None for a kind that was not possible; then
+        `additions`.
+        """
         document: dict[str, object] = {
             "semantics": SEMANTICS,
             "deviations": self.rules.deviations(),
-        } | {kind: self.scores[kind].layout() if kind in self.scores else None for kind in get_args(Kind)}
+        } | {
+            kind: self.scores[kind].layout() if kind in self.scores else None
+            for kind in get_args(Kind)
+        }
         if self.refusals:
-            document["problems"] = {kind: refusal.problems or [str(refusal)] for kind, refusal in self.refusals.items()}
+            document["problems"] = {
+                kind: refusal.problems or [str(refusal)] for kind, refusal in self.refusals.items()
+            }
         return document | dict(self.additions)
 
 
@@ -192,7 +236,8 @@ class EvaluationFiles:
     per_item: AnyPath | None = None  # the scores of every query, as JSON lines
     trec_run: AnyPath | None = None  # the predicted pages
     trec_qrels: AnyPath | None = None  # the gold pages
-    plots: AnyPath | None = None  # a folder for reliability.png and risk-coverage.png of the calibration
+    # A folder for reliability.png and risk-coverage.png of the calibration.
+    plots: AnyPath | None = None
 
 
 NO_FILES = EvaluationFiles()
@@ -214,7 +259,8 @@ def evaluate(
     """Score KILT predictions exactly as the leaderboard does, in each way that the records allow.
 
     Args:
-        predictions: a file of KILT lines, plain or compressed, or an iterable of such records as dicts.
+        predictions: a file of KILT lines, plain or compressed, or an iterable of such records as
+            dicts.
         gold: the same, or qrels of passages (.tsv, .qrels).
         task: the task whose columns to show, its ranked one first.
         by: a grouping for further scores: relation, evidence-sets or meta.KEY.
@@ -226,8 +272,10 @@ def evaluate(
         files: files to write.
 
     Raises:
-        PartlyScoredError: the official evaluation rejects some records; it carries all problems, and other scores.
-        EvaluationError: a file is missing, an option is unknown or not possible, an output would replace an input, or
+        PartlyScoredError: the official evaluation rejects some records; it carries all problems,
+            and other scores.
+        EvaluationError: a file is missing, an option is unknown or not possible, an output would
+            replace an input, or
             a calibration lacks probabilities.
 
     >>> gold = [
@@ -244,14 +292,21 @@ def evaluate(
     >>> evaluation["KILT-accuracy"], evaluation["Rprec"]
     (0.5, 1.0)
     """
-    rules = Rules(missing, tuple(as_iterable(ks, EvaluationError, "ks is", "numbers such as (1, 5, 20)")))
+    rules = Rules(
+        missing, tuple(as_iterable(ks, EvaluationError, "ks is", "numbers such as (1, 5, 20)"))
+    )
     chosen = None if task is None else Task.load(task)
     if files.plots is not None:
         require_matplotlib()
     gold_path = Path(gold) if isinstance(gold, str | PathLike) else None  # qrels become records
-    predictions, gold = records.source_of(predictions, "predictions"), records.gold_of(gold)
-    others, group_of = _others(compare), grouping(by or "relation")
-    outputs = [None if path is None else Path(path) for path in (files.per_item, files.trec_run, files.trec_qrels)]
+    predictions = records.source_of(predictions, "predictions")
+    gold = records.gold_of(gold)
+    others = _others(compare)
+    group_of = grouping(by or "relation")
+    outputs = [
+        None if path is None else Path(path)
+        for path in (files.per_item, files.trec_run, files.trec_qrels)
+    ]
     records.check_paths([predictions, gold_path, *others], outputs)
     scores, refusals = score_kinds(predictions, gold, rules, group_of)
     if not scores:
@@ -262,10 +317,12 @@ def evaluate(
     if by and set(main.groups) == {NO_GROUP}:
         raise EvaluationError(f"--by {by}: no query of {gold} has that")
 
-    names, analyses = shown_names(main, chosen), dict[str, Analysis]()
+    names = shown_names(main, chosen)
+    analyses = dict[str, Analysis]()
     kinds = scores if ci else ()
     intervals = {
-        kind: {name: bootstrap_interval(scores[kind].column(name)) for name in scores[kind].names} for kind in kinds
+        kind: {name: bootstrap_interval(scores[kind].column(name)) for name in scores[kind].names}
+        for kind in kinds
     }
     if by:
         analyses["by"] = broken_down(main, names, by)
@@ -274,7 +331,9 @@ def evaluate(
         analyses["compare"] = compared(main, systems, names, bool(by), str(predictions or ""))
     if calibration or files.plots is not None:
         metric = chosen.answer_metric if chosen else "accuracy"
-        analyses["calibration"] = calibrated(predictions, scores.get("downstream"), metric, by, files.plots)
+        analyses["calibration"] = calibrated(
+            predictions, scores.get("downstream"), metric, by, files.plots
+        )
     if "downstream" in scores and (characters := _by_character(predictions, gold)):
         analyses["by character"] = characters
     _write(files, predictions, gold, scores)
@@ -282,23 +341,32 @@ def evaluate(
 
 
 def _by_character(predictions: records.Source, gold: records.Source) -> Analysis | None:
-    """Score answers in scripts without blanks between words, or return None if no gold answer is in one."""
+    """Score answers in scripts without blanks between words, or return None if no gold answer is in
+    one.
+    """
     problems = records.Problems()  # have been reported before
     golds = list(records.read_golds(gold, problems))
-    unspaced = {one.id: one.answers for one in golds if any(map(UNSPACED_LETTER.search, one.answers))}
+    unspaced = {
+        one.id: one.answers for one in golds if any(map(UNSPACED_LETTER.search, one.answers))
+    }
     if not unspaced:
         return None
     guesses = records.read_guesses(predictions, records.parse_answer, problems)
     answers = {guess.id: guess.answer for guess in guesses}
     scores = [scores_by_character(answers.get(name, ""), golds) for name, golds in unspaced.items()]
     em, f1 = np.array(scores, np.float64).mean(axis=0).tolist()
-    title = f"by character, {len(scores):,} queries answered in scripts without blanks between words"
+    title = (
+        f"by character, {len(scores):,} queries answered in scripts without blanks between words"
+    )
     table = ScoreTable(title, {"score": "text", "mean": "percent"}, [("EM", em), ("F1", f1)])
     return Analysis({"queries": len(scores), "em": em, "f1": f1}, [table])
 
 
 def _write(
-    files: EvaluationFiles, predictions: records.Source, gold: records.Source, scores: Mapping[Kind, Scores]
+    files: EvaluationFiles,
+    predictions: records.Source,
+    gold: records.Source,
+    scores: Mapping[Kind, Scores],
 ) -> None:
     if files.per_item is not None:
         records.write_lines(Path(files.per_item), map(json.dumps, item_records(scores)))
@@ -316,8 +384,11 @@ def _evaluation(
     intervals: Mapping[Kind, Mapping[str, Interval]],
     analyses: Mapping[str, Analysis],
 ) -> Evaluation:
-    """Put an evaluation together. Raises PartlyScoredError with it if some of the records are at fault."""
-    # Predictions that all lack answers are scored by their pages; if only some do, these are at fault.
+    """Put an evaluation together. Raises PartlyScoredError with it if some of the records are at
+    fault.
+    """
+    # Predictions that all lack answers are scored by their pages; if only some do, these are at
+    # fault.
     predicted = max(each.predictions for each in scores.values())
     is_refused = any(0 < len(refusal.problems) < predicted for refusal in refusals.values())
     notes = [note for each in scores.values() for note in each.notes]
@@ -332,14 +403,18 @@ def _evaluation(
             for kind, found in intervals.items()
         }
         additions = {"ci": ends} | additions
-    evaluation = Evaluation(rules, scores, refusals, additions, tuple(tables), tuple(dict.fromkeys(notes)))
+    evaluation = Evaluation(
+        rules, scores, refusals, additions, tuple(tables), tuple(dict.fromkeys(notes))
+    )
     if is_refused:
         raise PartlyScoredError(evaluation)
     return evaluation
 
 
 def shown_names(scores: Scores, task: Task | None) -> tuple[str, ...]:
-    """Return the scores to show: the leaderboard's columns of a task, or all; those of texts only if one is not 0."""
+    """Return the scores to show: the leaderboard's columns of a task, or all; those of texts only
+    if one is not 0.
+    """
     if scores.kind == "retrieval":
         return tuple(name for name in scores.names if "_in_" not in name or scores.mean(name) > 0)
     return scores.names if task is None else tuple(dict.fromkeys((*task.columns, *PAGE_NAMES)))
@@ -348,6 +423,10 @@ def shown_names(scores: Scores, task: Task | None) -> tuple[str, ...]:
 def _others(compare: records.AnyRecords | Sequence[AnyPath] | None) -> list[records.Source]:
     if compare is None:
         return []
-    if isinstance(compare, list | tuple) and compare and all(isinstance(path, str | PathLike) for path in compare):
+    if (
+        isinstance(compare, list | tuple)
+        and compare
+        and all(isinstance(path, str | PathLike) for path in compare)
+    ):
         return [records.source_of(path, "compare") for path in dict.fromkeys(map(str, compare))]
     return [records.source_of(compare, "compare")]  # type: ignore[arg-type]

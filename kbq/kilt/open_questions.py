@@ -25,9 +25,13 @@ from kbq.storage.records import parsed_json
 
 # How a file begins that is one object, and how one that has questions in lines or in an array.
 DOCUMENT = re.compile(r'\s*\{[^{\[]*"[dD]ata"\s*:\s*\[')
-QUESTIONS = re.compile(r'\s*\[?\s*\{(\s*"header"\s*:|(?![^\n]*"input"\s*:)[^\n]*"(question|qas)"\s*:)')
+QUESTIONS = re.compile(
+    r'\s*\[?\s*\{(\s*"header"\s*:|(?![^\n]*"input"\s*:)[^\n]*"(question|qas)"\s*:)'
+)
 HEAD = 400  # characters that tell the format
-ID, TEXT = ("id", "qid", "QuestionId"), ("question", "Question")  # keys, of which a question has one each
+# keys, of which a question has one each.
+ID = ("id", "qid", "QuestionId")
+TEXT = ("question", "Question")
 ANSWERS = ("answers", "answer", "Answer")
 
 
@@ -59,7 +63,9 @@ def read_questions(
             try:
                 yield number, _kilt_record(question, count)
             except (TypeError, AttributeError, KeyError) as problem:
-                on_bad_line(error(f"{source}:{number}: is no question with its answers ({problem!r:.60})"))
+                on_bad_line(
+                    error(f"{source}:{number}: is no question with its answers ({problem!r:.60})")
+                )
 
 
 def _begun(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
@@ -104,21 +110,33 @@ def _kilt_record(question: dict[str, Any], count: int) -> dict[str, Any]:
         return question
     identity = next((question[key] for key in ID if key in question), count)
     given: Any = next((question[key] for key in ANSWERS if key in question), [])
-    return {"id": str(identity), "input": text, "output": [{"answer": answer} for answer in _texts(given)]}
+    return {
+        "id": str(identity),
+        "input": text,
+        "output": [{"answer": answer} for answer in _texts(given)],
+    }
 
 
 def _texts(answers: Any) -> list[str]:
     if isinstance(answers, str):
         return [answers]
     if isinstance(answers, Mapping):  # TriviaQA; data sets of the Hugging Face hub
-        return list(answers["text"]) if "text" in answers else [answers["Value"], *answers["Aliases"]]
+        return (
+            list(answers["text"]) if "text" in answers else [answers["Value"], *answers["Aliases"]]
+        )
     texts = [answer if isinstance(answer, str) else answer["text"] for answer in answers]
     return list(dict.fromkeys(texts))
 
 
 def questions_by_id(path: Path) -> dict[str, str]:
     """Read the texts of questions by id, for KILT's TriviaQA, which leaves them out."""
-    texts = {str(record["id"]): str(record["input"]) for _, record in read_questions(str(path)) if "input" in record}
+    texts = {
+        str(record["id"]): str(record["input"])
+        for _, record in read_questions(str(path))
+        if "input" in record
+    }
     if not texts:
-        raise QueryError(f"{path} holds no question: give TriviaQA's own file, such as unfiltered-web-dev.json")
+        raise QueryError(
+            f"{path} holds no question: give TriviaQA's own file, such as unfiltered-web-dev.json"
+        )
     return texts

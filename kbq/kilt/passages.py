@@ -1,7 +1,7 @@
 """Passages: score retrieved texts by whether they contain an answer.
 
-Source: arXiv 2109.08133 (top-k accuracy, MRR@20, P@20) and arXiv 2004.04906 (containment, and the exported JSON, which
-DPR and Fusion-in-Decoder read).
+Source: arXiv 2109.08133 (top-k accuracy, MRR@20, P@20) and arXiv 2004.04906 (containment, and the
+exported JSON, which DPR and Fusion-in-Decoder read).
 """
 
 import re
@@ -42,7 +42,9 @@ class RetrievedPassage:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with its gold answers and the retrieved passages, best first, in the fields of readers."""
+    """A question with its gold answers and the retrieved passages, best first, in the fields of
+    readers.
+    """
 
     id: str
     question: str
@@ -59,11 +61,14 @@ class PassageScores:
     """Means over all questions, from 0 to 1."""
 
     count: int
-    accuracy: tuple[tuple[int, float], ...]  # k, and the share of questions with an answer in the top k
+    # k, and the share of questions with an answer in the top k.
+    accuracy: tuple[tuple[int, float], ...]
     mrr_at_20: float  # 1 / rank of the first passage with an answer, or 0
     precision_at_20: float  # passages with an answer among the first 20, divided by 20
-    exact: tuple[tuple[int, float], ...] = ()  # k, and the share of questions with a right phrase among the first k
-    gold_first: float | None = None  # share of questions whose first passage holds the gold place: ReQA's R@1
+    # k, and the share of questions with a right phrase among the first k.
+    exact: tuple[tuple[int, float], ...] = ()
+    # Share of questions whose first passage holds the gold place: ReQA's R@1.
+    gold_first: float | None = None
     gold_mrr: float | None = None  # 1 / rank of the passage that holds it, or 0
 
     def table(self) -> ScoreTable:
@@ -73,7 +78,9 @@ class PassageScores:
         rows += [(f"EM@{k}", share) for k, share in self.exact]
         if self.gold_mrr is not None:
             rows += [("gold passage, R@1", self.gold_first), ("gold passage, MRR", self.gold_mrr)]
-        return ScoreTable(f"passages, {self.count:,} questions", {"score": "text", "mean": "percent"}, rows)
+        return ScoreTable(
+            f"passages, {self.count:,} questions", {"score": "text", "mean": "percent"}, rows
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Return the scores as JSON: `accuracy` and `exact` by k."""
@@ -90,7 +97,9 @@ class PassageFiles:
 
 
 class Patterns:
-    """Regular expressions as gold answers; one that takes too long on a text counts as absent from then on."""
+    """Regular expressions as gold answers; one that takes too long on a text counts as absent from
+    then on.
+    """
 
     def __init__(self) -> None:
         self._compiled: dict[str, regex.Pattern[str]] = {}
@@ -101,10 +110,14 @@ class Patterns:
         try:
             self._compiled[pattern] = regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
         except regex.error as error:
-            raise records.UnfitError(f"has the answer {pattern!r:.80}, no regular expression ({error})") from None
+            raise records.UnfitError(
+                f"has the answer {pattern!r:.80}, no regular expression ({error})"
+            ) from None
 
     def found(self, text: str, patterns: Iterable[str], at_start: bool = False) -> bool:
-        """Return whether one of these is anywhere in a text or, `at_start`, at its beginning, as officially."""
+        """Return whether one of these is anywhere in a text or, `at_start`, at its beginning, as
+        officially.
+        """
         for pattern in patterns:
             if pattern in self.slow:
                 continue
@@ -133,7 +146,11 @@ class Judging:
 
     def exact_ranks(self, answers: Sequence[str], golds: Sequence[str]) -> tuple[int, ...]:
         """Return the ranks, from 1, of the answers that are right as a whole."""
-        allowed = [answer for answer in answers if self.candidates is None or answer.strip().lower() in self.candidates]
+        allowed = [
+            answer
+            for answer in answers
+            if self.candidates is None or answer.strip().lower() in self.candidates
+        ]
         if self.patterns:
             right = [self.patterns.found(answer, golds, at_start=True) for answer in allowed]
         else:
@@ -146,8 +163,12 @@ BY_TEXT = Judging()
 
 
 def read_candidates(path: Path) -> frozenset[str]:
-    """Read the answers that count, one per line, in lower case. Raises EvaluationError if there is none."""
-    found = frozenset(line.strip().lower() for _, line in read_lines(str(path), EvaluationError) if line.strip())
+    """Read the answers that count, one per line, in lower case. Raises EvaluationError if there is
+    none.
+    """
+    found = frozenset(
+        line.strip().lower() for _, line in read_lines(str(path), EvaluationError) if line.strip()
+    )
     if not found:
         raise EvaluationError(f"{path} holds no answer: write one per line")
     return found
@@ -163,13 +184,17 @@ def evaluate_passages(
     """Score the texts of predicted provenance, and write files of them."""
     files = files or PassageFiles()
     has_trec = files.trec_run is not None or files.trec_qrels is not None
-    records.check_paths([predictions, gold], [files.export, files.trec_run, files.trec_qrels], has_trec)
+    records.check_paths(
+        [predictions, gold], [files.export, files.trec_run, files.trec_qrels], has_trec
+    )
     gold_records = records.gold_of(gold)
     questions = read_questions(gold_records, predictions, judging)
     if not questions:
         raise EvaluationError(f"{gold} holds no record: is it the file you mean?")
     if not any(passage.text for question in questions for passage in question.ctxs):
-        raise EvaluationError(f"{predictions} holds no text in its provenance: make it with kbq predict --with-text")
+        raise EvaluationError(
+            f"{predictions} holds no text in its provenance: make it with kbq predict --with-text"
+        )
     if files.export is not None:
         export_for_readers(questions, files.export)
     if files.trec_run is not None:
@@ -190,7 +215,9 @@ def paragraph_of(item: records.JsonObject) -> str:
     return page if paragraph is None else f"{page}:{paragraph}"
 
 
-def score_passages(questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20, 100)) -> PassageScores:
+def score_passages(
+    questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20, 100)
+) -> PassageScores:
     """Score retrieved passages by the answers that they contain."""
     hits = dict.fromkeys(sorted(ks), 0)
     reciprocal_ranks = precisions = 0.0
@@ -216,11 +243,15 @@ def score_passages(questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20,
     return PassageScores(len(questions), accuracy, *means, tuple(exact), *gold)
 
 
-def read_questions(gold: records.Source, guess_path: Path, judging: Judging = BY_TEXT) -> list[Question]:
+def read_questions(
+    gold: records.Source, guess_path: Path, judging: Judging = BY_TEXT
+) -> list[Question]:
     """Read questions in gold order with the passages of their predictions."""
     problems = records.Problems()
 
-    def ranking(record_id: str, line: int, record: records.JsonObject) -> tuple[str, Sequence[records.JsonObject]]:
+    def ranking(
+        record_id: str, line: int, record: records.JsonObject
+    ) -> tuple[str, Sequence[records.JsonObject]]:
         return record_id, records.provenance_items(records.only_output(record, "provenance"))
 
     rankings = dict(records.parse_records(guess_path, problems, ranking))
@@ -239,7 +270,9 @@ def read_questions(gold: records.Source, guess_path: Path, judging: Judging = BY
     return questions
 
 
-def _question(gold: records.Gold, items: Sequence[records.JsonObject], judging: Judging) -> Question:
+def _question(
+    gold: records.Gold, items: Sequence[records.JsonObject], judging: Judging
+) -> Question:
     golds = tuple(sorted(gold.answers))
     passages = tuple(_passage(item, rank, golds, judging) for rank, item in enumerate(items, 1))
     answers = [str(item["answer"]) for item in items if "answer" in item]
@@ -248,17 +281,24 @@ def _question(gold: records.Gold, items: Sequence[records.JsonObject], judging: 
     return Question(gold.id, gold.input or "", golds, passages, exact, rank)
 
 
-def gold_rank(items: Sequence[records.JsonObject], golds: Sequence[records.EvidencePlace]) -> int | None:
+def gold_rank(
+    items: Sequence[records.JsonObject], golds: Sequence[records.EvidencePlace]
+) -> int | None:
     """Return the rank of the first passage that holds a gold place, 0 if none does.
 
-    Return None if the gold names no characters, or the items are pages, whose characters are those of a phrase.
+    Return None if the gold names no characters, or the items are pages, whose characters are those
+    of a phrase.
     """
     named = [place for place in golds if place.characters]
-    ranked = [(rank, records.place_of(item, ""), item.get("text")) for rank, item in enumerate(items, 1)]
+    ranked = [
+        (rank, records.place_of(item, ""), item.get("text")) for rank, item in enumerate(items, 1)
+    ]
     passages = [
         (rank, place)
         for rank, place, text in ranked
-        if place.characters and isinstance(text, str) and len(text) == place.characters[1] - place.characters[0]
+        if place.characters
+        and isinstance(text, str)
+        and len(text) == place.characters[1] - place.characters[0]
     ]
     if not named or not passages:
         return None
@@ -272,24 +312,32 @@ def _holds(passage: records.EvidencePlace, gold: records.EvidencePlace) -> bool:
     return start <= first and last <= end
 
 
-def _passage(item: records.JsonObject, rank: int, golds: Sequence[str], judging: Judging) -> RetrievedPassage:
-    title, text = (value if isinstance(value := item.get(key), str) else "" for key in ("title", "text"))
+def _passage(
+    item: records.JsonObject, rank: int, golds: Sequence[str], judging: Judging
+) -> RetrievedPassage:
+    title, text = (
+        value if isinstance(value := item.get(key), str) else "" for key in ("title", "text")
+    )
     score = records.score_of(item)
     has_answer = judging.has_answer(text, golds)
-    return RetrievedPassage(records.page_of(item), title, text, 1 / rank if score is None else score, has_answer)
+    return RetrievedPassage(
+        records.page_of(item), title, text, 1 / rank if score is None else score, has_answer
+    )
 
 
 def export_for_readers(questions: Iterable[Question], path: Path) -> int:
     """Write the JSON array that DPR and Fusion-in-Decoder read, and return the number of questions."""
     entries = (
-        json_line({name: value for name, value in asdict(question).items() if name in READ}) for question in questions
+        json_line({name: value for name, value in asdict(question).items() if name in READ})
+        for question in questions
     )
     lines = ("," * bool(number) + entry for number, entry in enumerate(entries))
     return records.write_lines(path, chain("[", lines, "]")) - 2
 
 
 def word_string(text: str) -> str:
-    """Put blanks around words and symbols, in lower case and NFD, so that containment is a substring test.
+    """Put blanks around words and symbols, in lower case and NFD, so that containment is a
+    substring test.
 
     >>> word_string("New York's 2nd_album")
     " new york ' s 2nd _ album "
@@ -299,7 +347,8 @@ def word_string(text: str) -> str:
 
 
 def contains_answer(text: str, answers: Iterable[str]) -> bool:
-    """Whether the text contains any of the answers, word by word; an answer without words is never contained.
+    """Whether the text contains any of the answers, word by word; an answer without words is never
+    contained.
 
     >>> contains_answer("He was born in New York City.", ["new york"])
     True
@@ -317,10 +366,14 @@ def contains_answer(text: str, answers: Iterable[str]) -> bool:
 
 @cache
 def _word_pattern() -> re.Pattern[str]:
-    """Match a run of letters, digits and marks, or one other character that is neither blank nor control."""
+    """Match a run of letters, digits and marks, or one other character that is neither blank nor
+    control.
+    """
     categories = {chr(code): unicodedata.category(chr(code)) for code in range(sys.maxunicode + 1)}
     marks = "".join(character for character, kind in categories.items() if kind[0] == "M")
     unseen = "".join(
-        character for character, kind in categories.items() if kind[0] in "ZC" and kind not in ("Co", "Cn")
+        character
+        for character, kind in categories.items()
+        if kind[0] in "ZC" and kind not in ("Co", "Cn")
     )
     return re.compile(rf"(?:[^\W_]|[{marks}])+|[^\s{re.escape(unseen)}]")

@@ -1,7 +1,7 @@
 """Prediction: answer KILT inputs as prediction lines, in order; a killed run resumes.
 
-OUT.run.json records the task, the knowledge base, the options and the versions that made OUT. A run resumes only if
-they are the same.
+OUT.run.json records the task, the knowledge base, the options and the versions that made OUT. A run
+resumes only if they are the same.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class PredictionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """A task, the knowledge base to ask, and how: `k` of the options is the number of units in each provenance."""
+    """A task, the knowledge base to ask, and how: `k` of the options is the number of units in each
+    provenance.
+    """
 
     task: Task
     kb: Askable
@@ -73,19 +75,27 @@ class Predictor:
         """Predict every record, into a file or, without `out`, as records."""
         self.kb.check(self.options)
         if self.options.min_probability and self.task.answer == "none":
-            raise QueryError(f"{self.task.name} asks for pages alone, so --min-probability has no effect: leave it out")
+            raise QueryError(
+                f"{self.task.name} asks for pages alone, so --min-probability has no effect: "
+                "leave it out"
+            )
         if out is not None:
             read_manifest(self.kb.folder)  # it may have been removed meanwhile
             return self.predict_file(records, out, report)
-        queries, predictions = self.read(records), list[dict[str, Any]]()
+        queries = self.read(records)
+        predictions = list[dict[str, Any]]()
         for first in range(0, len(queries), self.kb.batch_size):
             predictions += self.predictions(queries[first : first + self.kb.batch_size])
             report(len(predictions), len(queries))
         return predictions
 
-    def predict_file(self, records: Records, out: Path, report: Callable[[int, int], None]) -> PredictionOutcome:
+    def predict_file(
+        self, records: Records, out: Path, report: Callable[[int, int], None]
+    ) -> PredictionOutcome:
         """Predict every record into a file."""
-        queries, size, without_pages = self.read(records), self.kb.batch_size, 0
+        queries = self.read(records)
+        size = self.kb.batch_size
+        without_pages = 0
         description = self._description(records, queries)
         # The same records may have another name: `queries` says whether they are the same.
         with resumed(out, run_file(out), description, ADVICE, ["inputs"]) as (file, _):
@@ -105,15 +115,22 @@ class Predictor:
         """Yield predictions for adapted queries, as the leaderboard reads them."""
         results = self.kb.results([query.text for query in queries], self.options)
         for query, result in zip(queries, results, strict=True):
-            pages, output = result.answers, dict[str, Any]()
+            pages = result.answers
+            output = dict[str, Any]()
             if self.task.answer != "none" or self.kb.writes_answers(self.options):
                 is_given = bool(pages) and is_likely(pages[0], self.options.min_probability)
                 best = pages[0] if is_given else None
-                output["answer"] = "" if best is None else best.title if self.task.answer == "title" else best.text
+                output["answer"] = (
+                    "" if best is None else best.title if self.task.answer == "title" else best.text
+                )
                 if pages and pages[0].probability is not None:
                     output["meta"] = {"probability": round(pages[0].probability, 6)}
             places = [provenance(page, self.options.chosen_unit, self.with_text) for page in pages]
-            yield {"id": query.id, "input": query.input, "output": [output | {"provenance": places}]}
+            yield {
+                "id": query.id,
+                "input": query.input,
+                "output": [output | {"provenance": places}],
+            }
 
     def read(self, records: Records) -> list[AdaptedQuery]:
         """Adapt the query of each record to the networks that will read it.
@@ -122,27 +139,44 @@ class Predictor:
         """
         tokenizers = self.kb.query_tokenizers(self.options)
         path = str(records) if isinstance(records, str | Path) else "records"
-        queries, problems, lines = list[AdaptedQuery](), list[str](), dict[str, int]()
+        queries = list[AdaptedQuery]()
+        problems = list[str]()
+        lines = dict[str, int]()
         texts = None if self.questions is None else questions_by_id(self.questions)
 
         def fits(text: str) -> bool:
             return all(each.is_short_enough(text) for each in tokenizers)
 
-        for number, record in numbered_records(records, lambda problem: problems.append(str(problem))):
-            text, given_id = (record.get(name, record.get(beir)) for name, beir in (("input", "text"), ("id", "_id")))
+        for number, record in numbered_records(
+            records, lambda problem: problems.append(str(problem))
+        ):
+            text, given_id = (
+                record.get(name, record.get(beir))
+                for name, beir in (("input", "text"), ("id", "_id"))
+            )
             identity = "" if given_id is None else str(given_id).strip()
             if texts is not None:
                 text = texts.get(identity)
                 if text is None:
-                    problems.append(f"{path}:{number}: {self.questions} has no question {identity!r:.60}")
+                    problems.append(
+                        f"{path}:{number}: {self.questions} has no question {identity!r:.60}"
+                    )
                     continue
             if not isinstance(text, str) or not identity:
-                problems.append(f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write KILT records")
+                problems.append(
+                    f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write "
+                    "KILT records"
+                )
                 continue
             if identity in lines:
-                problems.append(f"{path}:{number}: id {identity} is also in line {lines[identity]}: ids are unique")
+                problems.append(
+                    f"{path}:{number}: id {identity} is also in line {lines[identity]}: ids are "
+                    "unique"
+                )
             lines.setdefault(identity, number)
-            queries.append(AdaptedQuery(identity, text, self.task.query_of(text, fits, f"{path}:{number}")))
+            queries.append(
+                AdaptedQuery(identity, text, self.task.query_of(text, fits, f"{path}:{number}"))
+            )
             try:
                 for tokenizer in tokenizers:
                     tokenizer.ids_of(queries[-1].text)
@@ -163,7 +197,9 @@ class Predictor:
         asked: dict[str, object] = {
             "task": self.task.name,
             "answer": self.task.answer,
-            "queries_sha256": hashlib.sha256(listing.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+            "queries_sha256": hashlib.sha256(listing.encode("utf-8", "surrogatepass")).hexdigest()[
+                :16
+            ],
             "reader": None,
             "inputs": {"name": "records"},
         }
@@ -242,15 +278,17 @@ def _finished_lines(out: Path, file: BinaryIO, ids: Sequence[str]) -> int:
     count = 0
     for line in whole_lines(file):
         if count == len(ids):
-            raise KbqError(f"{out} has more lines than there are records ({count:,}): delete it to begin anew")
+            raise KbqError(
+                f"{out} has more lines than there are records ({count:,}): delete it to begin anew"
+            )
         try:
             identity = str(parsed_json(line.decode())["id"])
         except (ValueError, KeyError, TypeError):
             identity = ""
         if identity != ids[count]:
             raise KbqError(
-                f"{out}:{count + 1} is not the prediction of {ids[count]}: lines have been changed since; put them "
-                "back, or delete the file to begin anew"
+                f"{out}:{count + 1} is not the prediction of {ids[count]}: lines have been "
+                "changed since; put them back, or delete the file to begin anew"
             )
         count += 1
     return count

@@ -23,7 +23,8 @@ from kbq.storage.writing import replacing, writing_to
 JsonObject = Mapping[str, object]
 Parsed = TypeVar("Parsed")
 
-RELEVANCE = re.compile(rf"\.(?:tsv|qrels)(?:{'|'.join(map(re.escape, COMPRESSED))})?$")  # ends the names of qrels
+# Ends the names of qrels.
+RELEVANCE = re.compile(rf"\.(?:tsv|qrels)(?:{'|'.join(map(re.escape, COMPRESSED))})?$")
 PAGE = "wikipedia_id"  # the key of an item that names its page
 
 
@@ -45,7 +46,8 @@ AnyRecords = str | PathLike[str] | RecordList | Iterable[Mapping[str, Any]]
 def source_of(given: AnyRecords, name: str) -> Source:
     """Return a path, or a copy of the records as a file would hold them.
 
-    Raises EvaluationError if these are neither a path nor an iterable of dicts that JSON can hold, or if it is empty.
+    Raises EvaluationError if these are neither a path nor an iterable of dicts that JSON can hold,
+    or if it is empty.
     """
     if isinstance(given, str | PathLike):
         return Path(given)
@@ -53,27 +55,37 @@ def source_of(given: AnyRecords, name: str) -> Source:
         return given
     if isinstance(given, Mapping | bytes) or not isinstance(given, Iterable):
         kind = type(given).__name__
-        raise EvaluationError(f"{name} is of type {kind}: give the path of a KILT file, or a list of KILT records")
+        raise EvaluationError(
+            f"{name} is of type {kind}: give the path of a KILT file, or a list of KILT records"
+        )
     records = []
     for number, record in enumerate(given, 1):
         if not isinstance(record, Mapping):
-            raise EvaluationError(f"record {number} of {name} is of type {type(record).__name__}, must be a dict")
+            raise EvaluationError(
+                f"record {number} of {name} is of type {type(record).__name__}, must be a dict"
+            )
         try:
             records.append(json.loads(json.dumps(dict(record))))
         except (TypeError, ValueError, RecursionError) as error:
-            raise EvaluationError(f"record {number} of {name} cannot be written as JSON: {error}") from None
+            raise EvaluationError(
+                f"record {number} of {name} cannot be written as JSON: {error}"
+            ) from None
     if not records:
         raise EvaluationError(f"{name} is empty: give at least one KILT record")
     return RecordList(name, tuple(records))
 
 
 def gold_of(given: AnyRecords) -> Source:
-    """Return gold records as `source_of`; qrels of TREC, MS MARCO and BEIR (.tsv, .qrels) become such records.
+    """Return gold records as `source_of`; qrels of TREC, MS MARCO and BEIR (.tsv, .qrels) become
+    such records.
 
-    Each relevant passage is an evidence set of its own, with its grade. Open questions become records, too.
+    Each relevant passage is an evidence set of its own, with its grade. Open questions become
+    records, too.
     """
     if isinstance(given, str | PathLike) and has_open_questions(Path(given)):
-        return RecordList(str(given), tuple(record for _, record in read_questions(str(given), EvaluationError)))
+        return RecordList(
+            str(given), tuple(record for _, record in read_questions(str(given), EvaluationError))
+        )
     if not isinstance(given, str | PathLike) or not RELEVANCE.search(str(given)):
         return source_of(given, "gold")
     items: dict[str, list[JsonObject]] = {}
@@ -82,10 +94,15 @@ def gold_of(given: AnyRecords) -> Source:
         if not row or (number == 1 and not row[-1].isdecimal()):
             continue
         if len(row) not in (3, 4) or not row[-1].removeprefix("-").isdecimal():
-            raise EvaluationError(f"{given}:{number}: {line!r:.60} does not name a query, a passage and its relevance")
+            raise EvaluationError(
+                f"{given}:{number}: {line!r:.60} does not name a query, a passage and its relevance"
+            )
         if int(row[-1]) > 0:
             items.setdefault(row[0], []).append({PAGE: row[-2], "relevance": int(row[-1])})
-    records = ({"id": query, "output": [{"provenance": [hit]} for hit in found]} for query, found in items.items())
+    records = (
+        {"id": query, "output": [{"provenance": [hit]} for hit in found]}
+        for query, found in items.items()
+    )
     return RecordList(str(given), tuple(records))
 
 
@@ -100,7 +117,8 @@ Severity = Literal["error", "warning"]
 HAS_MARK = "starts with a byte order mark: save the file as UTF-8 without it"
 IS_ARRAY = "is an array, which the official evaluation does not read: write one object per line"
 IS_BLANK = "is blank"
-HARMLESS = (HAS_MARK, IS_ARRAY, IS_BLANK)  # the official evaluation refuses them, but their content can be read
+# The official evaluation refuses them, but their content can be read.
+HARMLESS = (HAS_MARK, IS_ARRAY, IS_BLANK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +131,11 @@ class Finding:
     detail: str = ""
 
     def __str__(self) -> str:
-        return (f"{self.place}: " if self.place else "") + self.kind + (f" ({self.detail})" if self.detail else "")
+        return (
+            (f"{self.place}: " if self.place else "")
+            + self.kind
+            + (f" ({self.detail})" if self.detail else "")
+        )
 
 
 def place_name(source: Source, line: int | None = None, record_id: str | None = None) -> str:
@@ -126,7 +148,9 @@ class Problems:
     def __init__(self) -> None:
         self.found: list[Finding] = []
 
-    def add(self, source: Source, line: int | None, record_id: str | None, what: str, detail: str = "") -> None:
+    def add(
+        self, source: Source, line: int | None, record_id: str | None, what: str, detail: str = ""
+    ) -> None:
         self.found.append(Finding("error", place_name(source, line, record_id), what, detail))
 
     def note(self, bad: KbqError) -> None:
@@ -147,7 +171,9 @@ class Problems:
 def parse_records(
     source: Source, problems: Problems, parse: Callable[[str, int, JsonObject], Parsed]
 ) -> Iterator[Parsed]:
-    """Yield each record as `parse` returns it from id, line number and object; an unfit one is a problem."""
+    """Yield each record as `parse` returns it from id, line number and object; an unfit one is a
+    problem.
+    """
     for record_id, line, record in read_records(source, problems):
         try:
             yield parse(record_id, line, record)
@@ -163,14 +189,21 @@ def read_records(source: Source, problems: Problems) -> Iterator[tuple[str, int,
         if record_id is None:
             problems.add(source, line, None, "has no id")
         elif record_id in lines:
-            problems.add(source, line, record_id, f"has the id of line {lines[record_id]}, ids must be unique")
+            problems.add(
+                source,
+                line,
+                record_id,
+                f"has the id of line {lines[record_id]}, ids must be unique",
+            )
         else:
             lines[record_id] = line
             yield record_id, line, record
 
 
 def read_objects(source: Source, problems: Problems) -> Iterator[tuple[int, JsonObject]]:
-    """Yield line numbers (from 1) and objects; a blank line is a problem, as in the official evaluation."""
+    """Yield line numbers (from 1) and objects; a blank line is a problem, as in the official
+    evaluation.
+    """
     if isinstance(source, RecordList):
         yield from enumerate(source.records, 1)
         return
@@ -183,7 +216,9 @@ def read_objects(source: Source, problems: Problems) -> Iterator[tuple[int, Json
         for number, line in lines:
             if number == 1 and ARRAY.match(line):
                 problems.add(source, number, None, IS_ARRAY)
-                yield from parse_json_lines(chain([(number, line)], lines), str(source), EvaluationError)
+                yield from parse_json_lines(
+                    chain([(number, line)], lines), str(source), EvaluationError
+                )
                 return
             if not line.strip():
                 problems.add(source, number, None, IS_BLANK)
@@ -191,7 +226,11 @@ def read_objects(source: Source, problems: Problems) -> Iterator[tuple[int, Json
             try:
                 record = parsed_json(line)
             except ValueError as error:
-                where = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+                where = (
+                    f"{error.msg}, column {error.colno}"
+                    if isinstance(error, json.JSONDecodeError)
+                    else str(error)
+                )
                 problems.add(source, number, None, "is not JSON", where)
                 continue
             if isinstance(record, dict):
@@ -213,7 +252,8 @@ def _every_line(path: Path, problems: Problems) -> Iterator[Line]:
 
 def as_short_json(value: object) -> str:
     """Return a value as JSON, shortened for a message."""
-    text = json.dumps(value[:40] if isinstance(value, str) else value, ensure_ascii=False)  # quotes are two more
+    # Quotes are two more.
+    text = json.dumps(value[:40] if isinstance(value, str) else value, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
@@ -228,20 +268,34 @@ def identity(record: JsonObject) -> str | None:
 def check_paths(
     inputs: Iterable[Source | None], outputs: Iterable[Path | None] = (), is_read_twice: bool = True
 ) -> None:
-    """Raise EvaluationError if an input cannot be read as often as needed, or an output would replace another file."""
+    """Raise EvaluationError if an input cannot be read as often as needed, or an output would
+    replace another file.
+    """
     taken: dict[Path, str] = {}
     for path in inputs:
         if not isinstance(path, Path):
             continue
         try:
             pipe = pipe_name(path)
-            why = "" if pipe else "a folder" if path.is_dir() else "" if path.exists() else "no such file"
+            why = (
+                ""
+                if pipe
+                else "a folder"
+                if path.is_dir()
+                else ""
+                if path.exists()
+                else "no such file"
+            )
         except OSError as error:  # records as text, say, given for a path
-            pipe, why = "", error.strerror or "no such file"
+            pipe = ""
+            why = error.strerror or "no such file"
         if why:
             raise EvaluationError(f"{path} cannot be read ({why})")
         if pipe and is_read_twice:
-            raise EvaluationError(f"{pipe} can be read only once, and is needed several times: give the name of a file")
+            raise EvaluationError(
+                f"{pipe} can be read only once, and is needed several times: give the name of a "
+                "file"
+            )
         taken[path.resolve()] = "one of the inputs"
     for path in filter(None, outputs):
         if path.is_dir():
@@ -252,7 +306,9 @@ def check_paths(
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Write UTF-8 lines, each ended by a line feed, and return how many; an old file is replaced at the end."""
+    """Write UTF-8 lines, each ended by a line feed, and return how many; an old file is replaced at
+    the end.
+    """
     count = 0
     with writing_to(path, EvaluationError, "check the folder and its rights"):
         make_folders(path.parent)
@@ -283,7 +339,8 @@ class GoldOutput:
 
     answer: str  # stripped of outer blanks, or ""
     pages: tuple[str, ...]  # distinct pages of the items that name one
-    evidence: frozenset[str] | None  # pages of all items, "" of one that names none; None without provenance
+    # Pages of all items, "" of one that names none; None without provenance.
+    evidence: frozenset[str] | None
     places: tuple[EvidencePlace, ...]
 
 
@@ -303,7 +360,9 @@ class Gold:
 
     @cached_property
     def titles(self) -> frozenset[str]:
-        return frozenset(place.title for output in self.outputs for place in output.places if place.title)
+        return frozenset(
+            place.title for output in self.outputs for place in output.places if place.title
+        )
 
 
 def read_golds(source: Source, problems: Problems) -> Iterator[Gold]:
@@ -323,7 +382,9 @@ def parse_gold(record_id: str, line: int, record: JsonObject) -> Gold:
         raise UnfitError("has no gold output: is this the test file without answers?")
     parsed = tuple(_gold_output(as_output(output, ("answer", "provenance"))) for output in outputs)
     meta = record.get("meta")
-    return Gold(record_id, line, cast(str | None, text), meta if isinstance(meta, dict) else {}, parsed)
+    return Gold(
+        record_id, line, cast(str | None, text), meta if isinstance(meta, dict) else {}, parsed
+    )
 
 
 def _gold_output(output: JsonObject) -> GoldOutput:
@@ -361,7 +422,9 @@ GuessParser = Callable[[str, int, JsonObject], Guess]
 
 
 def read_guesses(source: Source, parse: GuessParser, problems: Problems) -> Iterator[Guess]:
-    """Yield the predictions in order; each carries its own problem, since the gold file may lack its id."""
+    """Yield the predictions in order; each carries its own problem, since the gold file may lack
+    its id.
+    """
     for record_id, line, record in read_records(source, problems):
         try:
             guess = parse(record_id, line, record)
@@ -371,13 +434,17 @@ def read_guesses(source: Source, parse: GuessParser, problems: Problems) -> Iter
 
 
 def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
-    """Parse a predicted line for the downstream evaluation: one output, with an answer and perhaps pages."""
+    """Parse a predicted line for the downstream evaluation: one output, with an answer and perhaps
+    pages.
+    """
     outputs = record.get("output")
     if not isinstance(outputs, list) or len(outputs) != 1:
         if isinstance(outputs, list):
             found = f"has {len(outputs)} outputs" + " (is this a gold file?)" * (len(outputs) > 1)
         else:
-            found = "has no output" if outputs is None else f"has the output {as_short_json(outputs)}"
+            found = (
+                "has no output" if outputs is None else f"has the output {as_short_json(outputs)}"
+            )
         raise UnfitError(f"{found}, must have exactly one")
     if not isinstance(outputs[0], dict) or "answer" not in outputs[0]:
         raise UnfitError("has no answer in its output")
@@ -390,14 +457,20 @@ def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
 
 
 def parse_ranking(record_id: str, line: int, record: JsonObject, depth: int) -> Guess:
-    """Parse a predicted line for the retrieval evaluation; `depth`: the largest k, up to which texts are read."""
+    """Parse a predicted line for the retrieval evaluation; `depth`: the largest k, up to which
+    texts are read.
+    """
     items = provenance_items(only_output(record, "provenance"))
     return Guess(record_id, line, pages=distinct_pages(items), texts=texts_of(items, depth))
 
 
 def texts_of(items: Sequence[JsonObject], depth: int) -> dict[int, str | None]:
-    """Return the texts among the first `depth` items, by position from 1, and None for one that is not text."""
-    given = {position: item["text"] for position, item in enumerate(items[:depth], 1) if "text" in item}
+    """Return the texts among the first `depth` items, by position from 1, and None for one that is
+    not text.
+    """
+    given = {
+        position: item["text"] for position, item in enumerate(items[:depth], 1) if "text" in item
+    }
     return {position: text if isinstance(text, str) else None for position, text in given.items()}
 
 
@@ -405,7 +478,9 @@ def texts_of(items: Sequence[JsonObject], depth: int) -> dict[int, str | None]:
 
 
 def as_output(value: object, keys: Sequence[str]) -> JsonObject:
-    """Return an output; as in the official evaluation, a text or list without the keys' words is an empty one."""
+    """Return an output; as in the official evaluation, a text or list without the keys' words is an
+    empty one.
+    """
     if isinstance(value, dict):
         return value
     if isinstance(value, str | list) and not any(key in value for key in keys):
@@ -424,7 +499,9 @@ def only_output(record: JsonObject, key: str) -> JsonObject:
 
 
 def provenance_items(output: JsonObject) -> Sequence[JsonObject]:
-    """Return the provenance of an output, perhaps none. Raises UnfitError if it is not a list of objects."""
+    """Return the provenance of an output, perhaps none. Raises UnfitError if it is not a list of
+    objects.
+    """
     items = output.get("provenance", [])
     if items in ({}, ""):  # the official evaluation only loops over it
         return ()
@@ -437,7 +514,9 @@ def provenance_items(output: JsonObject) -> Sequence[JsonObject]:
 
 
 def page_of(item: JsonObject) -> str:
-    """Return the page of a provenance item, or "": strings and numbers agree, and null is the text None."""
+    """Return the page of a provenance item, or "": strings and numbers agree, and null is the text
+    None.
+    """
     return str(item.get(PAGE, "")).strip()
 
 
@@ -446,9 +525,13 @@ def distinct_pages(items: Sequence[JsonObject]) -> tuple[str, ...]:
 
 
 def place_of(item: JsonObject, title: str) -> EvidencePlace:
-    paragraph, start, end = (item.get(key) for key in ("start_paragraph_id", "start_character", "end_character"))
+    paragraph, start, end = (
+        item.get(key) for key in ("start_paragraph_id", "start_character", "end_character")
+    )
     characters = (start, end) if isinstance(start, int) and isinstance(end, int) else None
-    return EvidencePlace(page_of(item), title, paragraph if isinstance(paragraph, int) else None, characters)
+    return EvidencePlace(
+        page_of(item), title, paragraph if isinstance(paragraph, int) else None, characters
+    )
 
 
 def score_of(item: JsonObject) -> float | None:
@@ -464,11 +547,16 @@ def score_of(item: JsonObject) -> float | None:
 
 
 def probability_of(output: JsonObject) -> float | None:
-    """Return the probability under meta.probability, or None. Raises UnfitError if it is not between 0 and 1."""
+    """Return the probability under meta.probability, or None. Raises UnfitError if it is not
+    between 0 and 1.
+    """
     meta = output.get("meta")
     if not isinstance(meta, dict) or "probability" not in meta:
         return None
     value = meta["probability"]
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:  # nor NaN
-        raise UnfitError(f"has the probability {as_short_json(value)}, must be a number from 0 to 1")
+    # Nor NaN.
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise UnfitError(
+            f"has the probability {as_short_json(value)}, must be a number from 0 to 1"
+        )
     return float(value)

@@ -47,11 +47,17 @@ class Rules:
 
     def __post_init__(self) -> None:
         if self.missing not in get_args(Missing):
-            raise EvaluationError(f"missing is {self.missing!r}, choose from {', '.join(get_args(Missing))}")
+            raise EvaluationError(
+                f"missing is {self.missing!r}, choose from {', '.join(get_args(Missing))}"
+            )
         if any(not isinstance(k, int) or k < 1 for k in self.ks):
-            raise EvaluationError(f"ks are {self.ks}, every k must be a number from 1", is_usage=True)
+            raise EvaluationError(
+                f"ks are {self.ks}, every k must be a number from 1", is_usage=True
+            )
         if len(set(self.ks)) < len(self.ks):
-            raise EvaluationError(f"ks are {self.ks}, a k twice would be counted twice: give each once", is_usage=True)
+            raise EvaluationError(
+                f"ks are {self.ks}, a k twice would be counted twice: give each once", is_usage=True
+            )
 
     def deviations(self) -> list[str]:
         """Return the differences from the official evaluation, as `name=value`; other ks are none."""
@@ -64,7 +70,8 @@ OFFICIAL = Rules()
 # Pages
 
 
-COMPLETE, IRRELEVANT = -1, -2
+COMPLETE = -1
+IRRELEVANT = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,9 @@ class EvidenceRank:
 
 
 def r_precision(pages: Sequence[str], outputs: Iterable[GoldOutput]) -> float:
-    """Return the share of an output's R pages among the first R predicted pages, the best over the outputs."""
+    """Return the share of an output's R pages among the first R predicted pages, the best over the
+    outputs.
+    """
     needed = [set(output.pages) for output in outputs]
     return max(len(gold & set(pages[: len(gold)])) / max(1, len(gold)) for gold in needed)
 
@@ -97,9 +106,10 @@ def evidence_sets(outputs: Iterable[GoldOutput]) -> list[frozenset[str]]:
 def rank_evidence(pages: Sequence[str], sets: Sequence[frozenset[str]]) -> EvidenceRank:
     """Rank evidence sets instead of pages: a set has the position of its last page.
 
-    A page takes one position for every set that it belongs to, or one if it belongs to none, and another page of a set
-    frees the set's earlier position. So a page in two sets takes two positions, and a set whose pages come 1st and 6th
-    is complete at the 5th: the official behaviour, against the paper's text.
+    A page takes one position for every set that it belongs to, or one if it belongs to none, and
+    another page of a set frees the set's earlier position. So a page in two sets takes two
+    positions, and a set whose pages come 1st and 6th is complete at the 5th: the official
+    behaviour, against the paper's text.
     """
     if not pages:
         return EvidenceRank((), 0)
@@ -114,16 +124,20 @@ def rank_evidence(pages: Sequence[str], sets: Sequence[frozenset[str]]) -> Evide
             rank.append(number if missing[number] else COMPLETE)
         if not holding:
             rank.append(IRRELEVANT)
-    return EvidenceRank(tuple(position for position, mark in enumerate(rank, 1) if mark == COMPLETE), len(sets))
+    return EvidenceRank(
+        tuple(position for position, mark in enumerate(rank, 1) if mark == COMPLETE), len(sets)
+    )
 
 
 NEVER = 2**62  # a position after every k
 
 
 def find_in_contexts(gold: Gold, guess: Guess, depth: int) -> tuple[int, int, int]:
-    """Find the first of `depth` texts with an answer, with a title, and with both, as normalised substrings.
+    """Find the first of `depth` texts with an answer, with a title, and with both, as normalised
+    substrings.
 
-    Returns positions from 1, or NEVER. Raises UnfitError if a text that the official evaluation reads is not a string.
+    Returns positions from 1, or NEVER. Raises UnfitError if a text that the official evaluation
+    reads is not a string.
     """
     answers = [normalise_answer(answer) for answer in gold.answers]
     titles = [normalise_answer(title) for title in gold.titles]
@@ -153,14 +167,17 @@ DOWNSTREAM_NAMES = (*KILT_NAMES, *ANSWER_NAMES, *PAGE_NAMES)
 
 
 def downstream_row(gold: Gold, guess: Guess) -> tuple[float, ...]:
-    """Score answers, pages, and answers that count only with their pages, in the order of DOWNSTREAM_NAMES.
+    """Score answers, pages, and answers that count only with their pages, in the order of
+    DOWNSTREAM_NAMES.
 
     Raises UnfitError if the official evaluation fails on this pair.
     """
     if None in guess.texts.values():
         find_in_contexts(gold, guess, depth=5)  # the official evaluation reads these texts, too
     if guess.answer and not gold.answers:
-        raise UnfitError(f"has an answer, but its gold record on line {gold.line} has none to compare it with")
+        raise UnfitError(
+            f"has an answer, but its gold record on line {gold.line} has none to compare it with"
+        )
     answer = score_answer(guess.answer, gold.answers) if guess.answer else AnswerScores()
     gate = r_precision(guess.pages, gold.outputs)
     kilt = answer if gate == 1 else AnswerScores()
@@ -180,7 +197,9 @@ def retrieval_names(ks: Iterable[int]) -> tuple[str, ...]:
 
 
 def retrieval_row(gold: Gold, guess: Guess, ks: Sequence[int]) -> tuple[float, ...]:
-    """Score pages and texts at every k, in the order of `retrieval_names`. Raises UnfitError as `downstream_row`."""
+    """Score pages and texts at every k, in the order of `retrieval_names`. Raises UnfitError as
+    `downstream_row`.
+    """
     rank = rank_evidence(guess.pages, evidence_sets(gold.outputs))
     answer, title, both = find_in_contexts(gold, guess, depth=max(ks, default=0))
     text = None if gold.input is None else normalise_answer(gold.input)
@@ -200,7 +219,9 @@ def relation_of(gold: Gold) -> str:
 
 
 def grouping(name: str) -> GroupOf:
-    """Return the grouping called `relation`, `evidence-sets` or `meta.KEY`, or raise EvaluationError."""
+    """Return the grouping called `relation`, `evidence-sets` or `meta.KEY`, or raise
+    EvaluationError.
+    """
     if name == "relation":
         return relation_of
     if name == "evidence-sets":
@@ -208,7 +229,9 @@ def grouping(name: str) -> GroupOf:
     if name.startswith("meta."):
         key = name.removeprefix("meta.")
         return lambda gold: str(gold.meta[key]) if key in gold.meta else NO_GROUP
-    raise EvaluationError(f"{name!r} is not a grouping: choose relation, evidence-sets or meta.KEY", is_usage=True)
+    raise EvaluationError(
+        f"{name!r} is not a grouping: choose relation, evidence-sets or meta.KEY", is_usage=True
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,7 +251,9 @@ class Scores:
     with_gold_pages: int  # queries
 
     def column(self, name: str) -> Doubles:
-        """Return a score of every item. Shape: (items,). Raises EvaluationError if there is no such score."""
+        """Return a score of every item. Shape: (items,). Raises EvaluationError if there is no such
+        score.
+        """
         return self.values[:, self._index(name)]
 
     def mean(self, name: str) -> float:
@@ -238,16 +263,22 @@ class Scores:
     def layout(self) -> dict[str, Any]:
         """Return the means under the keys of the official evaluation, unrounded.
 
-        Downstream: `{"kilt": {…}, "downstream": {…}, "retrieval": {…}}`. Retrieval: `{"Rprec": …, "precision@1": …}`.
+        Downstream: `{"kilt": {…}, "downstream": {…}, "retrieval": {…}}`. Retrieval:
+        `{"Rprec": …, "precision@1": …}`.
         """
         if self.kind == "retrieval":
             return dict(zip(self.names, self.means, strict=True))
         sections = {"kilt": KILT_NAMES, "downstream": ANSWER_NAMES, "retrieval": PAGE_NAMES}
-        return {section: {name: self.mean(name) for name in names} for section, names in sections.items()}
+        return {
+            section: {name: self.mean(name) for name in names}
+            for section, names in sections.items()
+        }
 
     def _index(self, name: str) -> int:
         if name not in self.names:
-            raise EvaluationError(f"{name!r} is not a score of this evaluation: choose from {', '.join(self.names)}")
+            raise EvaluationError(
+                f"{name!r} is not a score of this evaluation: choose from {', '.join(self.names)}"
+            )
         return self.names.index(name)
 
 
@@ -258,15 +289,21 @@ def score(
     rules: Rules = OFFICIAL,
     group_of: GroupOf = relation_of,
 ) -> Scores:
-    """Score every record: its answer with its pages, as on the leaderboard (downstream), or its ranking (retrieval).
+    """Score every record: its answer with its pages, as on the leaderboard (downstream), or its
+    ranking (retrieval).
 
-    Raises an EvaluationError that carries all problems if the official evaluation rejects these records.
+    Raises an EvaluationError that carries all problems if the official evaluation rejects these
+    records.
     """
-    gold, predictions = source_of(gold, "gold"), source_of(predictions, "predictions")
+    gold = source_of(gold, "gold")
+    predictions = source_of(predictions, "predictions")
     parse, names, row_of = _way(kind, rules.ks)
     problems = Problems()
     pairs = Pairs(read_golds(gold, problems), read_guesses(predictions, parse, problems))
-    ids, groups, rows, missing = list[str](), list[str](), array("d"), list[Gold]()
+    ids = list[str]()
+    groups = list[str]()
+    rows = array("d")
+    missing = list[Gold]()
     for record, found in pairs:
         if found is None and rules.missing == "error":
             missing.append(record)
@@ -284,10 +321,13 @@ def score(
     if missing:
         others = f"nor have {len(missing) - 1:,} other records; " * (len(missing) > 1)
         advice = f"{others}with --missing=zero they count as wrong"
-        problems.add(gold, missing[0].line, missing[0].id, f"has no prediction in {predictions}", advice)
+        problems.add(
+            gold, missing[0].line, missing[0].id, f"has no prediction in {predictions}", advice
+        )
     problems.raise_if_any(f"the {kind} evaluation of {predictions} against {gold}{pairs.hint()}")
     values = np.array(rows, dtype=np.float64).reshape(len(ids), len(names))
-    if pairs.without_input and "entity_in_input" in names:  # unknown, not 0: the newest official evaluation stops here
+    # unknown, not 0: the newest official evaluation stops here.
+    if pairs.without_input and "entity_in_input" in names:
         values = np.delete(values, names.index("entity_in_input"), axis=1)
         names = tuple(name for name in names if name != "entity_in_input")
     # One by one: another order of adding would change the last digit.
@@ -300,10 +340,16 @@ def score(
 def _way(
     kind: Kind, ks: tuple[int, ...]
 ) -> tuple[GuessParser, tuple[str, ...], Callable[[Gold, Guess], tuple[float, ...]]]:
-    """Return how a kind of evaluation parses predictions, the names of its scores, and how it scores a pair."""
+    """Return how a kind of evaluation parses predictions, the names of its scores, and how it
+    scores a pair.
+    """
     if kind == "downstream":
         return parse_answer, DOWNSTREAM_NAMES, downstream_row
-    return partial(parse_ranking, depth=max(ks, default=0)), retrieval_names(ks), partial(retrieval_row, ks=ks)
+    return (
+        partial(parse_ranking, depth=max(ks, default=0)),
+        retrieval_names(ks),
+        partial(retrieval_row, ks=ks),
+    )
 
 
 def score_kinds(
@@ -332,13 +378,15 @@ def item_records(scores: Mapping[Kind, Scores]) -> Iterator[dict[str, object]]:
 
 
 class Pairs:
-    """Each gold record with its prediction or None and, afterwards, how well the two files fit together.
+    """Each gold record with its prediction or None and, afterwards, how well the two files fit
+    together.
 
     Predictions wait in memory only while the order of the files differs.
     """
 
     def __init__(self, golds: Iterator[Gold], guesses: Iterator[Guess]) -> None:
-        self._golds, self._guesses = golds, guesses
+        self._golds = golds
+        self._guesses = guesses
         self.golds = self.matched = 0
         self.unknown = 0  # predictions whose id is not in the gold file, known at the end
         self.without_input = self.with_empty_evidence = self.with_gold_pages = 0
@@ -355,7 +403,9 @@ class Pairs:
             self.matched += gold.id in waiting
             self.without_input += gold.input is None
             self.with_gold_pages += any(output.pages for output in gold.outputs)
-            self.with_empty_evidence += any(output.evidence == frozenset() for output in gold.outputs)
+            self.with_empty_evidence += any(
+                output.evidence == frozenset() for output in gold.outputs
+            )
             yield gold, waiting.pop(gold.id, None)
         # Lines after the last gold record must still be readable, and their ids unique.
         self.unknown = len(waiting) + sum(1 for _ in self._guesses)
@@ -363,7 +413,10 @@ class Pairs:
     def hint(self) -> str:
         """Return the likely reason for many problems, or an empty string."""
         if self.golds and self.unknown and not self.matched:
-            return f" (no id of its {self.unknown:,} predictions is in the gold file: for another file?)"
+            return (
+                f" (no id of its {self.unknown:,} predictions is in the gold file: for another "
+                "file?)"
+            )
         return ""
 
     def mismatches(self) -> tuple[str, ...]:
@@ -380,8 +433,8 @@ class Pairs:
         """Return what a reader of the scores should know, in sentences."""
         found = {
             f"{self.without_input:,} gold records have no input: entity_in_input is left out": self.without_input,
-            f"{self.with_empty_evidence:,} gold records have empty provenance lists, which lower recall@k as "
-            "evidence sets that cannot be found (files exported from the Hugging Face hub have them, the "
-            "official files do not)": self.with_empty_evidence,
+            f"{self.with_empty_evidence:,} gold records have empty provenance lists, which lower "
+            "recall@k as evidence sets that cannot be found (files exported from the Hugging "
+            "Face hub have them, the official files do not)": self.with_empty_evidence,
         }
         return (*self.mismatches(), *(note for note, applies in found.items() if applies))

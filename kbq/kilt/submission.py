@@ -9,7 +9,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kbq.errors import EvaluationError
-from kbq.kilt.error_kinds import USUAL, Expectations, check_record, error, expect, ranking_scores, warning
+from kbq.kilt.error_kinds import (
+    USUAL,
+    Expectations,
+    check_record,
+    error,
+    expect,
+    ranking_scores,
+    warning,
+)
 from kbq.kilt.records import (
     HARMLESS,
     Finding,
@@ -91,12 +99,15 @@ class Validation:
         self.findings.append(replace(finding, place=place_name(self.path, line, record_id)))
 
 
-def validate(guess_path: Path, inputs_path: Path | None = None, expected: Expectations = USUAL) -> Validation:
+def validate(
+    guess_path: Path, inputs_path: Path | None = None, expected: Expectations = USUAL
+) -> Validation:
     """Check a prediction file. Raises EvaluationError if the inputs cannot be read.
 
     `inputs_path`: the KILT file that the predictions are for; without one, any ids will do.
     """
-    validation, reading = Validation(guess_path), Problems()
+    validation = Validation(guess_path)
+    reading = Problems()
     lines: dict[str, int] = {}
     answers: Counter[str] = Counter()
     types: set[str] = set()
@@ -106,7 +117,9 @@ def validate(guess_path: Path, inputs_path: Path | None = None, expected: Expect
         if record_id is None:
             validation.add(error("no id"), line)
         elif record_id in lines:
-            validation.add(error("repeated id", f"also on line {lines[record_id]}"), line, record_id)
+            validation.add(
+                error("repeated id", f"also on line {lines[record_id]}"), line, record_id
+            )
         else:
             lines[record_id] = line
         types.add(type(record.get("id")).__name__)
@@ -124,7 +137,11 @@ def validate(guess_path: Path, inputs_path: Path | None = None, expected: Expect
         wanted = read_ids(inputs_path)
         for record_id, line in wanted.items():
             if record_id not in lines:
-                validation.add(error("no prediction for an input", f"{record_id}, line {line} of {inputs_path}"))
+                validation.add(
+                    error(
+                        "no prediction for an input", f"{record_id}, line {line} of {inputs_path}"
+                    )
+                )
         for record_id, line in lines.items():
             if record_id not in wanted:
                 validation.add(warning("id is not in the inputs", "ignored"), line, record_id)
@@ -156,7 +173,10 @@ def _check_file(validation: Validation, answers: Counter[str], expected: Expecta
         validation.add(warning("number of lines", detail))
     answers.pop("", None)
     for answer, count in answers.most_common(1):
-        if expected.max_same_answers is not None and count > expected.max_same_answers * validation.records > 1:
+        if (
+            expected.max_same_answers is not None
+            and count > expected.max_same_answers * validation.records > 1
+        ):
             detail = f"{answer!r:.200} for {count:,} of {validation.records:,} records"
             validation.add(warning("one answer for many records", detail))
 
@@ -165,16 +185,25 @@ def _check_file(validation: Validation, answers: Counter[str], expected: Expecta
 
 
 PROVENANCE_KEYS = (
-    "wikipedia_id", "title", "section", "start_paragraph_id", "start_character", "end_paragraph_id", "end_character",
-    "bleu_score", "meta", "score",
-)  # fmt: skip
+    "wikipedia_id",
+    "title",
+    "section",
+    "start_paragraph_id",
+    "start_character",
+    "end_paragraph_id",
+    "end_character",
+    "bleu_score",
+    "meta",
+    "score",
+)
 
 
 def clean(guess_path: Path, out_path: Path, inputs_path: Path | None = None) -> int:
     """Write the predictions in the order of the inputs, and return the number of lines.
 
-    Text becomes NFC, page ids become strings, and items are sorted by score if all have one. Texts of items, `meta` of
-    answers, unknown keys, byte order marks, blank lines and predictions for other inputs are left out.
+    Text becomes NFC, page ids become strings, and items are sorted by score if all have one. Texts
+    of items, `meta` of answers, unknown keys, byte order marks, blank lines and predictions for
+    other inputs are left out.
     """
     problems = Problems()
 
@@ -188,7 +217,9 @@ def clean(guess_path: Path, out_path: Path, inputs_path: Path | None = None) -> 
 
 
 def clean_record(record: JsonObject) -> JsonObject:
-    """Return a clean copy of a predicted record; its id stays as it is. Raises UnfitError if it is malformed."""
+    """Return a clean copy of a predicted record; its id stays as it is. Raises UnfitError if it is
+    malformed.
+    """
     outputs = record.get("output")
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
         raise UnfitError("has no list of outputs")
@@ -235,9 +266,14 @@ class ManifestEntry:
 
 
 def submit(
-    predictions: Sequence[Path], tasks: Sequence[Task], inputs: Sequence[Path], out: Path, is_strict: bool = False
+    predictions: Sequence[Path],
+    tasks: Sequence[Task],
+    inputs: Sequence[Path],
+    out: Path,
+    is_strict: bool = False,
 ) -> tuple[ManifestEntry, ...]:
-    """Clean, check and write all upload-ready files with `submission.json` and `UPLOAD.md`, or none.
+    """Clean, check and write all upload-ready files with `submission.json` and `UPLOAD.md`, or
+    none.
 
     Args:
         tasks: the task of each prediction file.
@@ -249,8 +285,9 @@ def submit(
     """
     if len(tasks) != len(predictions) or len(inputs) not in (0, len(predictions)):
         raise EvaluationError(
-            f"{len(predictions)} prediction files, {len(tasks)} tasks and {len(inputs)} input files: "
-            "name a task, and if any then an input file, for each prediction file in the same order",
+            f"{len(predictions)} prediction files, {len(tasks)} tasks and {len(inputs)} input "
+            "files: name a task, and if any then an input file, for each prediction file in the "
+            "same order",
             is_usage=True,
         )
     official: Sequence[Path | None] = inputs or [None] * len(tasks)
@@ -258,29 +295,41 @@ def submit(
     expectations = []
     for path, task, given in files:
         _refuse_other_task(path, task)
-        # Answers that are not spans come from another system: the leaderboard refuses lines without them.
+        # Answers that are not spans come from another system: the leaderboard refuses lines without
+        # them.
         lines = tuple(count for split, count in task.lines.items() if split == "test")
-        expectations.append(replace(expect(task, given, is_strict), wants_answers=True, lines=lines))
+        expectations.append(
+            replace(expect(task, given, is_strict), wants_answers=True, lines=lines)
+        )
     names = Counter(task.name for task in tasks)
     if repeated := sorted(name for name, count in names.items() if count > 1):
         several = ", ".join(repeated)
-        raise EvaluationError(f"{several} has several prediction files: submit one for each task", is_usage=True)
+        raise EvaluationError(
+            f"{several} has several prediction files: submit one for each task", is_usage=True
+        )
     with writing_to(out, EvaluationError, "choose another folder"):
         make_folders(out)
     with writing_alone(out):  # two that add to an earlier submission at once would lose one
         for left in out.glob(f"{PART}*"):  # left by a run that was killed
             discard_folder(left)
         if any(out.iterdir()) and not (out / MANIFEST).exists():
-            raise EvaluationError(f"{out} holds something other than an earlier submission: choose another folder")
+            raise EvaluationError(
+                f"{out} holds something other than an earlier submission: choose another folder"
+            )
         entries: list[ManifestEntry] = []
         errors: list[str] = []
         with TemporaryDirectory(dir=out, prefix=PART) as part:
             for (path, task, given), expected in zip(files, expectations, strict=True):
                 entry, found = _prepare_file(path, task, given, expected, Path(part))
                 entries.append(entry)
-                errors += [f"{path}: in the cleaned file: {finding}".replace(f"{part}/", "") for finding in found]
+                errors += [
+                    f"{path}: in the cleaned file: {finding}".replace(f"{part}/", "")
+                    for finding in found
+                ]
             if errors:
-                raise EvaluationError(f"nothing was written: {errors[0]} (in all {len(errors):,})", errors)
+                raise EvaluationError(
+                    f"nothing was written: {errors[0]} (in all {len(errors):,})", errors
+                )
             for entry in entries:
                 move(Path(part) / entry.file, out / entry.file)
         _write_manifest([*_earlier(out, {entry.file for entry in entries}), *entries], out)
@@ -293,17 +342,20 @@ def _refuse_other_task(predictions: Path, task: Task) -> None:
         predicted = read_object(beside)["task"]
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if predicted != task.name and predicted in known_tasks():  # else a task of one's own, for the same inputs
+    # Else a task of one's own, for the same inputs.
+    if predicted != task.name and predicted in known_tasks():
         raise EvaluationError(
-            f"{predictions} was predicted for the task {predicted} (see {beside.name}), not for {task.name}: name that "
-            "one"
+            f"{predictions} was predicted for the task {predicted} (see {beside.name}), not for "
+            f"{task.name}: name that one"
         )
 
 
 def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
     try:
         written = read_object(folder / MANIFEST)["files"]
-        entries = [ManifestEntry(**entry | {"metrics": tuple(entry["metrics"])}) for entry in written]
+        entries = [
+            ManifestEntry(**entry | {"metrics": tuple(entry["metrics"])}) for entry in written
+        ]
     except (OSError, ValueError, KeyError, TypeError):  # there is none, or it is damaged
         return []
     return [
@@ -322,7 +374,10 @@ def _prepare_file(
     target = folder / f"{task.name}.jsonl"
     lines = clean(path, target, inputs)
     validation = validate(target, inputs, expected)
-    warnings = {str(first).replace(str(target), target.name): count for first, count in validation.first_warnings()}
+    warnings = {
+        str(first).replace(str(target), target.name): count
+        for first, count in validation.first_warnings()
+    }
     official = task.official_file("test")
     if inputs is None and official:
         warnings[f"not compared with {official}: give it with --inputs"] = 1
@@ -347,6 +402,8 @@ def _write_manifest(entries: Sequence[ManifestEntry], folder: Path) -> None:
     write_lines(folder / MANIFEST, [json.dumps(manifest, indent=2)])
     listed = []
     for entry in entries:
-        listed.append(f"   * {entry.task}: `{entry.file}`, {entry.lines:,} lines, {entry.metrics[0]}")
+        listed.append(
+            f"   * {entry.task}: `{entry.file}`, {entry.lines:,} lines, {entry.metrics[0]}"
+        )
         listed += [f"     * warning: {warning}" for warning in entry.warnings]
     write_lines(folder / "UPLOAD.md", [STEPS.format(files="\n".join(listed)).rstrip("\n")])

@@ -1,7 +1,8 @@
 """Task: define how the input of a benchmark's record becomes a query for a kind of answer.
 
-A task file defines `TASKS`, a tuple of `Task`, and imports nothing but kbq. kbq's own are in `tasks/`. An adapter takes
-an input and a test of whether the encoder reads a text whole, and cuts only a text that it does not.
+A task file defines `TASKS`, a tuple of `Task`, and imports nothing but kbq. kbq's own are in
+`tasks/`. An adapter takes an input and a test of whether the encoder reads a text whole, and cuts
+only a text that it does not.
 """
 
 import importlib.util
@@ -22,8 +23,10 @@ from kbq.text.queries import mention_in, slot_of
 
 Fits = Callable[[str], bool]
 Adapter = Callable[[str, Fits], str]
-# Words with the blanks between them and the mention; in scripts without blanks, as many characters as a word may have.
-WORDS_BEFORE, WORDS_AFTER = re.compile(r"\S{1,30}\s*"), re.compile(r"\s*\S{1,30}")
+# Words with the blanks between them and the mention; in scripts without blanks, as many characters
+# as a word may have.
+WORDS_BEFORE = re.compile(r"\S{1,30}\s*")
+WORDS_AFTER = re.compile(r"\s*\S{1,30}")
 
 OTHER_NAMES = {"zsre": "structured_zeroshot"}  # names that the papers use
 AnswerKind = Literal["phrase", "title", "none"]
@@ -52,8 +55,12 @@ def slot_with(templates: Mapping[str, str]) -> Adapter:
     >>> slot_with({"author": "who wrote {subject}"})("Emma [SEP] author", lambda text: True)
     'who wrote Emma'
     """
-    if not isinstance(templates, Mapping) or not all(isinstance(one, str) for one in templates.values()):
-        raise KbqError(f"slot_with is given {templates!r:.60}: give a dict of templates by relation")
+    if not isinstance(templates, Mapping) or not all(
+        isinstance(one, str) for one in templates.values()
+    ):
+        raise KbqError(
+            f"slot_with is given {templates!r:.60}: give a dict of templates by relation"
+        )
 
     def adapt(text: str, fits: Fits) -> str:
         subject, relation = slot_of(text) or ("", "")
@@ -79,12 +86,17 @@ def mention(text: str, fits: Fits) -> str:
     after = WORDS_AFTER.findall(text[marked.end() :].rstrip())
 
     def around(words: int) -> str:
-        return "".join([*before[len(before) - min(words, len(before)) :], marked.group(), *after[:words]])
+        return "".join(
+            [*before[len(before) - min(words, len(before)) :], marked.group(), *after[:words]]
+        )
 
     most = around(_most(around, max(len(before), len(after)), fits))
     if fits(most):
         return most
-    return f"[START_ENT] {beginning(marked[1], lambda part: fits(f'[START_ENT] {part} [END_ENT]'))} [END_ENT]"
+    return (
+        f"[START_ENT] {beginning(marked[1], lambda part: fits(f'[START_ENT] {part} [END_ENT]'))} "
+        "[END_ENT]"
+    )
 
 
 def dialogue(text: str, fits: Fits) -> str:
@@ -103,7 +115,8 @@ def dialogue(text: str, fits: Fits) -> str:
 
 
 def beginning(text: str, fits: Fits) -> str:
-    """Return as many of the first words as the encoder reads, or the first characters of the first word.
+    """Return as many of the first words as the encoder reads, or the first characters of the first
+    word.
 
     >>> beginning("who owns one?", lambda text: len(text) <= 9)
     'who owns'
@@ -119,7 +132,8 @@ def beginning(text: str, fits: Fits) -> str:
 
 def _most(cut: Callable[[int], str], largest: int, fits: Fits) -> int:
     """Return the largest number whose text fits, or 0."""
-    fitting, failing = 0, largest + 1
+    fitting = 0
+    failing = largest + 1
     while failing - fitting > 1:
         middle = (fitting + failing) // 2
         if fits(cut(middle)):
@@ -133,8 +147,9 @@ def _most(cut: Callable[[int], str], largest: int, fits: Fits) -> int:
 class Task:
     """One data set.
 
-    `answer` is the best phrase, the title of its page, or none if answers are not spans. `metrics` are KILT's columns,
-    and `ranked` is the one that the leaderboard sorts by. `lines` has the lengths of the official files, by split.
+    `answer` is the best phrase, the title of its page, or none if answers are not spans. `metrics`
+    are KILT's columns, and `ranked` is the one that the leaderboard sorts by. `lines` has the
+    lengths of the official files, by split.
     """
 
     name: str
@@ -151,20 +166,28 @@ class Task:
         wrong = {what: "a text" for what, value in texts.items() if not isinstance(value, str)}
         if not callable(self.adapt):
             wrong["adapt"] = "a function of a text and a test of whether it fits"
-        if not isinstance(self.metrics, tuple | list) or not all(isinstance(metric, str) for metric in self.metrics):
+        if not isinstance(self.metrics, tuple | list) or not all(
+            isinstance(metric, str) for metric in self.metrics
+        ):
             wrong["metrics"] = "a tuple of texts"
-        if not isinstance(self.lines, Mapping) or not all(type(count) is int for count in self.lines.values()):
+        if not isinstance(self.lines, Mapping) or not all(
+            type(count) is int for count in self.lines.values()
+        ):
             wrong["lines"] = "a dict of numbers by split"
         for what, wanted in wrong.items():
-            raise KbqError(f"task {self.name!r:.40}: {what} is {getattr(self, what)!r:.40}, must be {wanted}")
+            raise KbqError(
+                f"task {self.name!r:.40}: {what} is {getattr(self, what)!r:.40}, must be {wanted}"
+            )
         if self.answer not in get_args(AnswerKind):
             raise KbqError(
-                f"task {self.name}: answer is {self.answer!r}, must be one of {', '.join(get_args(AnswerKind))}"
+                f"task {self.name}: answer is {self.answer!r}, must be one of "
+                f"{', '.join(get_args(AnswerKind))}"
             )
 
     @classmethod
     def load(cls, name: "str | PathLike[str] | Task") -> "Task":
-        """Return a known task, a family, or the task in a file: `trex`, `my_task.py`, or `my_tasks.py:name` of several.
+        """Return a known task, a family, or the task in a file: `trex`, `my_task.py`, or
+        `my_tasks.py:name` of several.
 
         A family, such as `slot_filling`, is like its first task, but without official files.
 
@@ -179,16 +202,22 @@ class Task:
         if not isinstance(name, str | PathLike):
             raise KbqError(f"task is {name!r:.60}: give its name, a task file, or a Task")
         name = OTHER_NAMES.get(str(name), str(name))
-        path, _, wanted = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
+        path, _, wanted = (
+            name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
+        )
         if not path.endswith(".py"):
-            files = {path.stem: _tasks_of(path) for path in sorted(resource_path("tasks").glob("*.py"))}
-            tasks = known_tasks() | {stem: replace(found[0], name=stem, lines={}) for stem, found in files.items()}
+            files = {
+                path.stem: _tasks_of(path) for path in sorted(resource_path("tasks").glob("*.py"))
+            }
+            tasks = known_tasks() | {
+                stem: replace(found[0], name=stem, lines={}) for stem, found in files.items()
+            }
             if name not in tasks:
                 near = get_close_matches(name.lower(), tasks, 1)
                 advice = f"is {near[0]} meant? Else " if near else ""
                 raise KbqError(
-                    f"task {name!r} is unknown: {advice}choose one of {', '.join(tasks)}, or give the path of a task "
-                    "file",
+                    f"task {name!r} is unknown: {advice}choose one of {', '.join(tasks)}, or give "
+                    "the path of a task file",
                     is_usage=True,
                 )
             return tasks[name]
@@ -219,28 +248,39 @@ class Task:
         return f"{self.name}-{split}{self.part}{hidden}-kilt.jsonl" if split in self.lines else ""
 
     def query_of(self, text: str, fits: Fits, place: str) -> str:
-        """Return the query for a record's input, in NFC. Raises KbqError if the task's own code fails or gives no text.
+        """Return the query for a record's input, in NFC. Raises KbqError if the task's own code
+        fails or gives no text.
 
         `place`: file and line of the record, for messages.
         """
         try:
             query: object = self.adapt(clean_text(text), fits)
         except Exception as error:  # a user's task may fail in any way
-            raise KbqError(f"task {self.name} fails at {place}: {type(error).__name__}: {error}") from error
+            raise KbqError(
+                f"task {self.name} fails at {place}: {type(error).__name__}: {error}"
+            ) from error
         if not isinstance(query, str):
-            raise KbqError(f"task {self.name} makes {query!r:.40} of {place}: its adapter must return a text")
+            raise KbqError(
+                f"task {self.name} makes {query!r:.40} of {place}: its adapter must return a text"
+            )
         return query
 
 
 def known_tasks() -> dict[str, Task]:
-    found = [task for path in sorted(resource_path("tasks").glob("*.py")) for task in _tasks_of(path)]
+    found = [
+        task for path in sorted(resource_path("tasks").glob("*.py")) for task in _tasks_of(path)
+    ]
     return {task.name: task for task in found}
 
 
 def _tasks_of(path: Path) -> tuple[Task, ...]:
     module = _loaded(path)
     tasks = getattr(module, "TASKS", ())
-    if not isinstance(tasks, tuple | list) or not tasks or not all(isinstance(task, Task) for task in tasks):
+    if (
+        not isinstance(tasks, tuple | list)
+        or not tasks
+        or not all(isinstance(task, Task) for task in tasks)
+    ):
         raise KbqError(f"{path} defines no tasks: it needs TASKS = (Task(…),)")
     names = [task.name for task in tasks]
     if len(set(names)) < len(names):
@@ -252,7 +292,8 @@ def _loaded(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"kbq.tasks.{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise KbqError(f"task file {path} does not exist")
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up there
+    # Dataclasses look their module up there.
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a user's file may fail in any way

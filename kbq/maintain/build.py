@@ -1,7 +1,8 @@
 """Build: the pages of a corpus become a knowledge base.
 
-Pages are encoded before indexes and words; the new manifest, written last, makes the change. A kill leaves the
-knowledge base as it was, and the same command resumes. Open knowledge bases stay as they were opened.
+Pages are encoded before indexes and words; the new manifest, written last, makes the change. A kill
+leaves the knowledge base as it was, and the same command resumes. Open knowledge bases stay as they
+were opened.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ if TYPE_CHECKING:
     from kbq.dump.shards import Counts, PhraseLimit
     from kbq.storage.reports import Note, Report
 
-WITHOUT_IMPACTS = "the new pages have no learned impacts, so none are used: add them with `kbq index sparta {kb} MODEL`"
+WITHOUT_IMPACTS = (
+    "the new pages have no learned impacts, so none are used: add them with `kbq index sparta "
+    "{kb} MODEL`"
+)
 
 
 def build(
@@ -54,8 +58,11 @@ def build(
     report_stage: Report = silent,
     note: Note = unheard,
 ) -> tuple[Manifest, Model, int]:
-    """Publish a knowledge base; see `KnowledgeBase.build`. The number returned is that of the bad lines left out."""
-    sparta, append = options.sparta, options.append
+    """Publish a knowledge base; see `KnowledgeBase.build`. The number returned is that of the bad
+    lines left out.
+    """
+    sparta = options.sparta
+    append = options.append
     if sparta is not None:
         SpartaModel.open(as_path(sparta, "a SPARTA model"), "cpu")
         if not append and is_knowledge_base(folder):  # perhaps a kill came while impacts were added
@@ -66,13 +73,19 @@ def build(
         published.refuse_codes(folder)
     if not isinstance(model, Model):
         name = None if model is None else str(as_path(model, "a model"))
-        model = model_of(folder, published.model, name, device) if published else Model.open(name or "default", device)
+        model = (
+            model_of(folder, published.model, name, device)
+            if published
+            else Model.open(name or "default", device)
+        )
     known_ids = () if published is None else Pages.open(folder).ids()
     pages, bad_lines = read_pages(corpus, options, known_ids, note)
     pages = noting_language(pages, note)
     with writing_to(folder, KnowledgeBaseError, goes_on=True):
         # A missing faiss, and damaged queries below, are reported before hours of encoding.
-        kinds = {options.index} | ({entry.kind for entry in published.entries} if published else set())
+        kinds = {options.index} | (
+            {entry.kind for entry in published.entries} if published else set()
+        )
         if kinds - {"auto", "exact"}:
             load_faiss()
         make_folders(folder)
@@ -81,11 +94,15 @@ def build(
             refuse_strange_parts(folder)
             for entry in before.entries:
                 kept_queries(folder, entry)
-            shards, digest = build_shards(pages, model, folder, before.next_shard, report, start_encoders)
+            shards, digest = build_shards(
+                pages, model, folder, before.next_shard, report, start_encoders
+            )
             after = before.with_shards(shards, digest)
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, options.index))
             after = build_indexes(folder, after, model, spec, report_stage)
-            manifest = publish_with_words(folder, after, before.bm25 if append else options.bm25, report_stage)
+            manifest = publish_with_words(
+                folder, after, before.bm25 if append else options.bm25, report_stage
+            )
     if sparta is not None:
         index_sparta(folder, sparta, options.terms, device, report_stage)
         manifest = read_manifest(folder)
@@ -106,10 +123,11 @@ def publish_encoded(
     report_stage: Report,
     index: Callable[[Manifest], Manifest] | None = None,
 ) -> Manifest:
-    """Publish a new knowledge base of pages that the model has encoded elsewhere; a killed run resumes.
+    """Publish a new knowledge base of pages that the model has encoded elsewhere; a killed run
+    resumes.
 
-    `encode` returns the paragraphs of a block of pages. `index` adds an index that was built elsewhere to the manifest,
-    instead of vectors.
+    `encode` returns the paragraphs of a block of pages. `index` adds an index that was built
+    elsewhere to the manifest, instead of vectors.
     """
     if is_knowledge_base(folder):
         raise KnowledgeBaseError(f"{folder} already holds a knowledge base: choose another folder")
@@ -118,12 +136,16 @@ def publish_encoded(
         with writing_alone(folder):
             before = replace(manifest_before(folder, model, append=False), phrases=phrases)
             refuse_strange_parts(folder)
-            built = build_shards(pages, model, folder, 0, report, encode=encode, with_vectors=index is None)
+            built = build_shards(
+                pages, model, folder, 0, report, encode=encode, with_vectors=index is None
+            )
             after = before.with_shards(*built)
             if index is not None:
                 after = index(after)
             else:
-                after = build_indexes(folder, after, model, IndexSpec(chosen_kind(after, "auto")), report_stage)
+                after = build_indexes(
+                    folder, after, model, IndexSpec(chosen_kind(after, "auto")), report_stage
+                )
             return publish_with_words(folder, after, bm25, report_stage)
 
 
@@ -133,13 +155,23 @@ def read_pages(
     """Read the pages of a file or folder, or check pages from Python, and count the bad lines."""
     bad_lines = BadLines(corpus, options.skip_bad_lines, note)
     if isinstance(corpus, str | Path):
-        pages = read_corpus(corpus, options.format, bad_lines.add, known_ids, options.columns, note, options.documents)
+        pages = read_corpus(
+            corpus,
+            options.format,
+            bad_lines.add,
+            known_ids,
+            options.columns,
+            note,
+            options.documents,
+        )
         return bad_lines.all_or_none(pages), bad_lines
     made = as_iterable(corpus, CorpusError, "a corpus is", "a path, or a list of pages")
     return checked_pages(made, known_ids), bad_lines
 
 
-def publish_with_words(folder: Path, manifest: Manifest, bm25: bool, report_stage: Report) -> Manifest:
+def publish_with_words(
+    folder: Path, manifest: Manifest, bm25: bool, report_stage: Report
+) -> Manifest:
     manifest = publish(folder, add_bm25(folder, manifest, report_stage) if bm25 else manifest)
     remove_unnamed(folder, manifest)
     return manifest

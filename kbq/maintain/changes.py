@@ -1,7 +1,7 @@
 """Changes: compare a corpus with a knowledge base, page by page.
 
-The files of a shard never change: a deleted page is named in a list beside them until a new shard is written without
-it.
+The files of a shard never change: a deleted page is named in a list beside them until a new shard
+is written without it.
 """
 
 import io
@@ -59,7 +59,9 @@ class Comparison:
                 yield page
 
     def gone(self, also_missing: bool) -> list[Bools]:
-        """Whether each page of each shard is replaced or, if `also_missing`, not in the corpus. Shapes: (pages,)."""
+        """Whether each page of each shard is replaced or, if `also_missing`, not in the corpus.
+        Shapes: (pages,).
+        """
         if not also_missing:
             return self._replaced
         seen = zip(self._shards, self._seen, self._replaced, strict=True)
@@ -73,14 +75,18 @@ class Comparison:
         return Changes(self._added, replaced, gone - replaced, had - gone)
 
 
-def with_pages_deleted(manifest: Manifest, shards: Sequence[Shard], gone: Sequence[Bools]) -> Manifest:
+def with_pages_deleted(
+    manifest: Manifest, shards: Sequence[Shard], gone: Sequence[Bools]
+) -> Manifest:
     """Write lists of deleted pages for the first shards, and return the manifest that names them."""
     entries = list(manifest.shards)
     for number, (shard, pages) in enumerate(zip(shards, gone, strict=True)):
         if pages.any():
             left = shard.live_pages() & ~pages
             content = io.BytesIO()
-            np.lib.format.write_array(content, np.flatnonzero(~left).astype(np.uint32), version=(1, 0))
+            np.lib.format.write_array(
+                content, np.flatnonzero(~left).astype(np.uint32), version=(1, 0)
+            )
             # Part of the list's name, so that an earlier list stays.
             digest = digest_of_bytes(content.getvalue())
             write_bytes(deleted_file(shard.folder, digest), content.getvalue())

@@ -1,6 +1,7 @@
 """Compact: write shards again without their deleted pages.
 
-Pages keep their order, so a compacted shard has the bytes that a build from the remaining pages would give it.
+Pages keep their order, so a compacted shard has the bytes that a build from the remaining pages
+would give it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 CHUNK = 2**16  # rows, or texts, copied at a time
 
 
-def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.0, report: Report = silent) -> Manifest:
+def compact(
+    folder: Path, open_model: Callable[[], Model], threshold: float = 0.0, report: Report = silent
+) -> Manifest:
     """Write shards again without their deleted pages; see `KnowledgeBase.compact`.
 
     `open_model` is called only if there are indexes that need it.
@@ -46,10 +49,13 @@ def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.
         manifest.refuse_codes(folder)
         if (folder / STATE).exists():
             raise KnowledgeBaseError(
-                f"{folder} has an unfinished update: run the same command again, or delete {folder / STATE}"
+                f"{folder} has an unfinished update: run the same command again, or delete "
+                f"{folder / STATE}"
             )
         groups = groups_to_compact(manifest, threshold)
-        stage = Stage(report, "rows copied", sum(entry.live.rows for group in groups for entry in group))
+        stage = Stage(
+            report, "rows copied", sum(entry.live.rows for group in groups for entry in group)
+        )
         for group in groups:
             names = [entry.name for entry in group]
             damage = next(all_damage(manifest.files(folder, names)), None)
@@ -88,15 +94,25 @@ def groups_to_compact(manifest: Manifest, threshold: float) -> list[list[ShardEn
 
 
 def write_compacted(
-    folder: Path, group: Sequence[ShardEntry], shards: Sequence[Shard], first: int, report: Callable[[int], None]
+    folder: Path,
+    group: Sequence[ShardEntry],
+    shards: Sequence[Shard],
+    first: int,
+    report: Callable[[int], None],
 ) -> list[ShardEntry]:
-    """Copy the remaining pages of some shards, in order, to new shards, the first of which has the number `first`.
+    """Copy the remaining pages of some shards, in order, to new shards, the first of which has the
+    number `first`.
 
     `report` is called with each number of rows copied.
     """
     left = [np.flatnonzero(shard.live_pages()) for shard in shards]
-    sizes = [np.bincount(s.paragraph_pages, s.paragraph_sizes(), len(s.ids)).astype(np.int64) for s in shards]
-    targets = _targets(np.concatenate([rows[pages] for rows, pages in zip(sizes, left, strict=True)]))
+    sizes = [
+        np.bincount(s.paragraph_pages, s.paragraph_sizes(), len(s.ids)).astype(np.int64)
+        for s in shards
+    ]
+    targets = _targets(
+        np.concatenate([rows[pages] for rows, pages in zip(sizes, left, strict=True)])
+    )
     of_shards = np.split(targets, np.cumsum([len(pages) for pages in left])[:-1])
     written = []
     for target in range(int(targets.max(initial=0)) + 1):  # a single, empty one if no page is left
@@ -114,8 +130,12 @@ def write_compacted(
 
 
 def _targets(rows: Rows) -> Rows:
-    """Return the number of each page's new shard, from 0, given its rows. A page that fills a shard is its last."""
-    sums, targets, first = np.cumsum(rows), np.zeros(len(rows), np.int64), 0
+    """Return the number of each page's new shard, from 0, given its rows. A page that fills a shard
+    is its last.
+    """
+    sums = np.cumsum(rows)
+    targets = np.zeros(len(rows), np.int64)
+    first = 0
     while first < len(rows):
         before = sums[first - 1] if first else 0
         first = int(np.searchsorted(sums, before + SHARD_ROWS)) + 1
@@ -123,7 +143,9 @@ def _targets(rows: Rows) -> Rows:
     return targets
 
 
-def _copy_pages(shard: Shard, pages: Bools, writer: ShardWriter, report: Callable[[int], None]) -> None:
+def _copy_pages(
+    shard: Shard, pages: Bools, writer: ShardWriter, report: Callable[[int], None]
+) -> None:
     """Append chosen pages of a shard to another. Shape of `pages`: (pages,)."""
     paragraphs = pages[shard.paragraph_pages]
     sizes = shard.paragraph_sizes()
@@ -142,5 +164,7 @@ def _copy_pages(shard: Shard, pages: Bools, writer: ShardWriter, report: Callabl
     for name, texts in writer.texts.items():
         copied = np.flatnonzero(paragraphs if name == "texts" else pages)
         for first in range(0, len(copied), CHUNK):
-            texts.append([getattr(shard, name)[number] for number in copied[first : first + CHUNK].tolist()])
+            texts.append(
+                [getattr(shard, name)[number] for number in copied[first : first + CHUNK].tolist()]
+            )
     writer.counts += shard.counts_of(pages)

@@ -13,7 +13,9 @@ from kbq.text.normal_forms import clean_text
 
 
 def delete(folder: Path, ids: Sequence[str], missing_ok: bool = False) -> tuple[Manifest, Changes]:
-    """Delete pages by their ids, each once, so that no answer comes from them. Their bytes stay until `compact`."""
+    """Delete pages by their ids, each once, so that no answer comes from them. Their bytes stay
+    until `compact`.
+    """
     with changing(folder) as before:
         shards = before.open_shards(folder)
         gone, missing = Pages(shards).chosen(ids)
@@ -27,9 +29,11 @@ def delete(folder: Path, ids: Sequence[str], missing_ok: bool = False) -> tuple[
 
 
 def page_ids(pages: str | Path | Iterable[str]) -> list[str]:
-    """Return ids, one id, or the ids in the lines of a file, each once, cleaned and stripped like those of a corpus.
+    """Return ids, one id, or the ids in the lines of a file, each once, cleaned and stripped like
+    those of a corpus.
 
-    `Path("-")` is standard input. Raises KnowledgeBaseError if the file cannot be read, or there is no id.
+    `Path("-")` is standard input. Raises KnowledgeBaseError if the file cannot be read, or there is
+    no id.
     """
     if isinstance(pages, str):
         ids = [pages]

@@ -1,7 +1,7 @@
 """Indexes: build an index, measure its recall, name it in the manifest.
 
-Recall is measured with queries. Vectors of the dump cannot replace them, as they are close to other vectors of the dump
-and find those with a fraction of the probes.
+Recall is measured with queries. Vectors of the dump cannot replace them, as they are close to other
+vectors of the dump and find those with a fraction of the probes.
 """
 
 from __future__ import annotations
@@ -43,9 +43,23 @@ OWN_QUERIES = 1000  # slot queries that are made if none are given
 MEASURED = 200  # queries to measure recall on; rotations are learned from the others
 K = 10  # recall is measured on the k best phrases
 SLOTS = (
-    "place of birth", "date of birth", "occupation", "spouse", "member of", "country", "located in", "capital",
-    "part of", "author", "founded by", "instance of", "language", "award received", "genre", "date",
-)  # fmt: skip
+    "place of birth",
+    "date of birth",
+    "occupation",
+    "spouse",
+    "member of",
+    "country",
+    "located in",
+    "capital",
+    "part of",
+    "author",
+    "founded by",
+    "instance of",
+    "language",
+    "award received",
+    "genre",
+    "date",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +75,41 @@ class IndexSpec:
 
     kind: WantedKind = "auto"
     target: float = 0.99  # recall to reach: the share of exact search's ten best phrases
-    queries: tuple[str, ...] = ()  # examples of those to expect; by default, slot queries about pages of the dump
-    filter: float | None = None  # index only rows with a filter logit above this, and the best of each paragraph
+    # Examples of those to expect; by default, slot queries about pages of the dump.
+    queries: tuple[str, ...] = ()
+    # Index only rows with a filter logit above this, and the best of each paragraph.
+    filter: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(WantedKind):
             kinds = ", ".join(get_args(WantedKind))
-            raise KnowledgeBaseError(f"index kind {self.kind!r} is unknown: choose from {kinds}", is_usage=True)
-        if not (isinstance(self.target, int | float) and 0 <= self.target <= 1):
-            raise KnowledgeBaseError(f"recall is {self.target!r}, must be from 0 to 1", is_usage=True)
-        if self.filter is not None and not (isinstance(self.filter, int | float) and math.isfinite(self.filter)):
             raise KnowledgeBaseError(
-                f"--filter is {self.filter}, must be a number: `kbq info` shows the model's own", is_usage=True
+                f"index kind {self.kind!r} is unknown: choose from {kinds}", is_usage=True
+            )
+        if not (isinstance(self.target, int | float) and 0 <= self.target <= 1):
+            raise KnowledgeBaseError(
+                f"recall is {self.target!r}, must be from 0 to 1", is_usage=True
+            )
+        if self.filter is not None and not (
+            isinstance(self.filter, int | float) and math.isfinite(self.filter)
+        ):
+            raise KnowledgeBaseError(
+                f"--filter is {self.filter}, must be a number: `kbq info` shows the model's own",
+                is_usage=True,
             )
 
     @classmethod
     def as_before(cls, folder: Path, manifest: Manifest, kind: IndexKind) -> Self:
-        """Return the specification of the present index of a kind, or the defaults if there is none."""
+        """Return the specification of the present index of a kind, or the defaults if there is
+        none.
+        """
         wanted = cast(WantedKind, kind)  # an official index has been refused
         entry = next((entry for entry in manifest.entries if entry.kind == kind), None)
-        return cls(wanted) if entry is None else cls(wanted, entry.target, kept_queries(folder, entry), entry.filter)
+        return (
+            cls(wanted)
+            if entry is None
+            else cls(wanted, entry.target, kept_queries(folder, entry), entry.filter)
+        )
 
 
 def build_indexes(
@@ -91,26 +120,31 @@ def build_indexes(
     report: Report = silent,
     build: Build = build_missing,
 ) -> Manifest:
-    """Build an index, extend all others to new shards, and return the new manifest, which the caller writes.
+    """Build an index, extend all others to new shards, and return the new manifest, which the
+    caller writes.
 
     `build` indexes the shards that lack an index, here or elsewhere.
     """
     new_kind = chosen_kind(manifest, spec.kind)
     if new_kind == "exact" and spec.filter is not None:
         raise KnowledgeBaseError(
-            f"exact search scores every row of {folder}, --filter={spec.filter:g} is for other indexes: "
-            "add --kind=compact, tiny or disk",
+            f"exact search scores every row of {folder}, --filter={spec.filter:g} is for other "
+            "indexes: add --kind=compact, tiny or disk",
             is_usage=True,
         )
     shards = manifest.open_shards(folder)
-    entries: dict[IndexKind, IndexEntry] = {entry.kind: entry for entry in manifest.entries if entry.kind != "exact"}
+    entries: dict[IndexKind, IndexEntry] = {
+        entry.kind: entry for entry in manifest.entries if entry.kind != "exact"
+    }
     unfinished = {kind: entry for kind, entry in entries.items() if not is_built(shards, entry)}
     queries = {kind: kept_queries(folder, entry) for kind, entry in unfinished.items()}
     if new_kind != "exact":
         unfinished[new_kind] = IndexEntry(new_kind, target=spec.target, filter=spec.filter)
         queries[new_kind] = spec.queries
     pairs = itertools.product(shards, manifest.entries)
-    whole = {f"{shard.folder.name}/{entry.part}" for shard, entry in pairs if is_built([shard], entry)}
+    whole = {
+        f"{shard.folder.name}/{entry.part}" for shard, entry in pairs if is_built([shard], entry)
+    }
     for kind, entry in unfinished.items():
         digest = _digest(queries[kind], model)
         texts = queries[kind] or own_queries(shards, model, OWN_QUERIES)
@@ -120,16 +154,26 @@ def build_indexes(
         entry = replace(entry, asked=digest)
         build(shards, entry, np.concatenate([others[:, 0], others[:, 1]]), model.device, report)
         penalty = model.config.length_penalty
-        entries[kind] = tune_probes(shards, entry, vectors[:measured], model.device, penalty, report)
+        entries[kind] = tune_probes(
+            shards, entry, vectors[:measured], model.device, penalty, report
+        )
         if queries[kind]:
             write_record(queries_file(folder, digest), Queries(tuple(queries[kind])), FORMAT)
-    built = [part for part in manifest.parts(*(entries[kind] for kind in unfinished)) if part not in whole]
+    built = [
+        part
+        for part in manifest.parts(*(entries[kind] for kind in unfinished))
+        if part not in whole
+    ]
     default = entries.pop(new_kind, IndexEntry())
     return replace(manifest.without_seals(built), index=default, others=tuple(entries.values()))
 
 
 def add_index(
-    folder: Path, model: Model, spec: IndexSpec, report: Report = silent, build: Build = build_missing
+    folder: Path,
+    model: Model,
+    spec: IndexSpec,
+    report: Report = silent,
+    build: Build = build_missing,
 ) -> Manifest:
     """Add an index to a knowledge base and make it the default."""
     with changing(folder) as before:
@@ -161,7 +205,9 @@ def queries_file(folder: Path, digest: str) -> Path:
 
 
 def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
-    """Read the queries that were given for an index, if any. Raises KnowledgeBaseError if their file is damaged."""
+    """Read the queries that were given for an index, if any. Raises KnowledgeBaseError if their
+    file is damaged.
+    """
     path = queries_file(folder, entry.asked)
     try:
         return read_record(path, Queries, FORMAT).queries
@@ -195,7 +241,8 @@ def tune_probes(
     length_penalty: float = 0.0,
     report: Report = silent,
 ) -> IndexEntry:
-    """Return the entry with about the fewest probes that reach its target recall, and the measured recall.
+    """Return the entry with about the fewest probes that reach its target recall, and the measured
+    recall.
 
     If all cells miss the target, take the fewest probes that find as much as all cells.
 
@@ -205,10 +252,17 @@ def tune_probes(
     """
 
     def ten_best(trial: IndexEntry) -> list[list[Answer]]:
-        index = open_index(shards, trial, device, may_leave_gpu=True)  # the index may be built for lack of GPU memory
+        # The index may be built for lack of GPU memory.
+        index = open_index(shards, trial, device, may_leave_gpu=True)
         context = SearchContext(shards, index, length_penalty)
-        how = "exactly" if trial.kind == "exact" else f"with {trial.probes:,} probe{'s' * (trial.probes > 1)}"
-        stage = Stage(report, f"recall of the {entry.kind} index, queries searched {how}", len(queries))
+        how = (
+            "exactly"
+            if trial.kind == "exact"
+            else f"with {trial.probes:,} probe{'s' * (trial.probes > 1)}"
+        )
+        stage = Stage(
+            report, f"recall of the {entry.kind} index, queries searched {how}", len(queries)
+        )
         hits: list[list[Answer]] = []
         for first in range(0, len(queries), BATCH):
             part = queries[first : first + BATCH]

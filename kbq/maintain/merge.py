@@ -8,20 +8,28 @@ from kbq.corpus.pages import PageIds
 from kbq.dump.manifest import IndexEntry, Manifest, publish, read_manifest
 from kbq.dump.shards import Shard, shard_name
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.folders import discard_folder, link_folder, make_folder, make_folders, remove_folder
+from kbq.storage.folders import (
+    discard_folder,
+    link_folder,
+    make_folder,
+    make_folders,
+    remove_folder,
+)
 from kbq.storage.reports import Report, Stage, silent
 from kbq.storage.writing import move, remove_file, writing_alone, writing_to
 
 
 def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:
-    """Publish a knowledge base with the shards of all `folders`, in order, without changing the folders.
+    """Publish a knowledge base with the shards of all `folders`, in order, without changing the
+    folders.
 
-    It uses exact search. Indexes of vectors are linked, too, except those made for particular queries, so that
-    `kbq index vectors` only has to measure an index that all shards have. BM25 stays if all folders have it. SPARTA
-    indexes are left out, as their models may differ.
+    It uses exact search. Indexes of vectors are linked, too, except those made for particular
+    queries, so that `kbq index vectors` only has to measure an index that all shards have. BM25
+    stays if all folders have it. SPARTA indexes are left out, as their models may differ.
 
     Raises:
-        KnowledgeBaseError: a folder is not a knowledge base or has another model, a page is in two folders, or `out`
+        KnowledgeBaseError: a folder is not a knowledge base or has another model, a page is in two
+            folders, or `out`
             is not empty or cannot be written.
     """
     manifests = [read_manifest(folder) for folder in folders]
@@ -53,7 +61,9 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         with writing_alone(partial, out):
             try:
                 for left in partial.iterdir():  # left by a killed merge
-                    remove_file(left) if left.is_symlink() or left.is_file() else remove_folder(left)
+                    remove_file(left) if left.is_symlink() or left.is_file() else remove_folder(
+                        left
+                    )
                 stage = Stage(report, "linked, shards", len(shards))
                 for number, shard in enumerate(shards):
                     link_folder(shard.folder, partial / shard_name(number), _stays_behind)
@@ -75,13 +85,14 @@ def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest])
     for folder, manifest in zip(folders, manifests, strict=True):
         if manifest.model_fingerprint != first.model_fingerprint:
             raise KnowledgeBaseError(
-                f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), {folders[0]} with "
-                f"{first.model} ({first.model_fingerprint}): build one of them again with the other's model"
+                f"{folder} was built with the model {manifest.model} "
+                f"({manifest.model_fingerprint}), {folders[0]} with {first.model} "
+                f"({first.model_fingerprint}): build one of them again with the other's model"
             )
         if manifest.phrases != first.phrases:
             raise KnowledgeBaseError(
-                f"phrases have at most {manifest.phrases.rows} tokens in {folder}, {first.phrases.rows} in "
-                f"{folders[0]}, as one was imported: ask them one by one"
+                f"phrases have at most {manifest.phrases.rows} tokens in {folder}, "
+                f"{first.phrases.rows} in {folders[0]}, as one was imported: ask them one by one"
             )
 
 
@@ -90,10 +101,14 @@ def _refuse_pages_in_two(shards: Sequence[Shard], stage: Stage) -> None:
     for number, shard in enumerate(shards):
         for _, page_id in shard.live_ids():
             if not page_ids.add(page_id):
-                others = (one for one in shards[:number] if any(page_id == known for _, known in one.live_ids()))
+                others = (
+                    one
+                    for one in shards[:number]
+                    if any(page_id == known for _, known in one.live_ids())
+                )
                 other = next(others, shard)
                 raise KnowledgeBaseError(
-                    f"page id {page_id!r} is in {other.folder.parent} and in {shard.folder.parent}: "
-                    "delete it in one of them"
+                    f"page id {page_id!r} is in {other.folder.parent} and in "
+                    f"{shard.folder.parent}: delete it in one of them"
                 )
         stage.add(1)

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbq.dump.building import OtherCorpusError, build_shards
-from kbq.dump.manifest import STATE, changing, read_manifest, refuse_other_model, remove_unnamed_shards, write_manifest
+from kbq.dump.manifest import (
+    STATE,
+    changing,
+    read_manifest,
+    refuse_other_model,
+    remove_unnamed_shards,
+    write_manifest,
+)
 from kbq.index.factory import chosen_kind
 from kbq.maintain.build import WITHOUT_IMPACTS, publish_with_words, read_pages
 from kbq.maintain.changes import Changes, Comparison, with_pages_deleted
@@ -44,7 +51,8 @@ def update(
 ) -> tuple[Manifest, Changes, int]:
     """Change a knowledge base to what a corpus says; see `KnowledgeBase.update` and `sync`.
 
-    The model is opened only if there are pages to encode. The number returned is that of the bad lines left out.
+    The model is opened only if there are pages to encode. The number returned is that of the bad
+    lines left out.
     """
     published = read_manifest(folder)  # read before the corpus
     published.refuse_codes(folder)
@@ -54,7 +62,9 @@ def update(
         for _ in comparison.to_encode(pages):
             pass
         return published, comparison.changes(delete_missing), bad_lines.count
-    change = partial(_updated, folder, open_model, delete_missing, start_encoders, report, report_stage)
+    change = partial(
+        _updated, folder, open_model, delete_missing, start_encoders, report, report_stage
+    )
     try:
         manifest, changes = change(pages)
     except OtherCorpusError:
@@ -89,7 +99,9 @@ def _updated(
             for entry in before.entries:
                 kept_queries(folder, entry)
             new = itertools.chain([first], to_encode)
-            after = before.with_shards(*build_shards(new, model, folder, before.next_shard, report, start_encoders))
+            after = before.with_shards(
+                *build_shards(new, model, folder, before.next_shard, report, start_encoders)
+            )
             after = with_pages_deleted(after, shards, comparison.gone(delete_missing))
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, "auto"))
             after = build_indexes(folder, after, model, spec, report_stage)
@@ -98,6 +110,8 @@ def _updated(
             remove_file(folder / STATE)  # left by an update that was given up
             manifest = before
             if comparison.changes(delete_missing):
-                manifest = write_manifest(folder, with_pages_deleted(before, shards, comparison.gone(delete_missing)))
+                manifest = write_manifest(
+                    folder, with_pages_deleted(before, shards, comparison.gone(delete_missing))
+                )
         remove_unnamed_shards(folder, manifest)
     return manifest, comparison.changes(delete_missing)

@@ -5,9 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbq.dump.manifest import IMPORTED, changing, is_knowledge_base, read_manifest, sentence, write_manifest
+from kbq.dump.manifest import (
+    IMPORTED,
+    changing,
+    is_knowledge_base,
+    read_manifest,
+    sentence,
+    write_manifest,
+)
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.maintain.indexes import IndexSpec, build_indexes, kept_queries, queries_file, remove_unnamed
+from kbq.maintain.indexes import (
+    IndexSpec,
+    build_indexes,
+    kept_queries,
+    queries_file,
+    remove_unnamed,
+)
 from kbq.model.model import model_of
 from kbq.model.model_folder import local_folder, model_damage, model_files, record_name, remedy
 from kbq.storage.folders import remove_folder
@@ -22,7 +35,9 @@ OLDER = "an older version indexed its words, which are only found as written, wi
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The number of files compared, a sentence for each problem, and the damaged folders that were rebuilt."""
+    """The number of files compared, a sentence for each problem, and the damaged folders that were
+    rebuilt.
+    """
 
     folder: Path
     files: int
@@ -37,13 +52,20 @@ class Verification:
 
 
 def verify(
-    folder: str | Path, repair: bool = False, *, model: str | None = None, device: str = "auto", report: Report = silent
+    folder: str | Path,
+    repair: bool = False,
+    *,
+    model: str | None = None,
+    device: str = "auto",
+    report: Report = silent,
 ) -> Verification:
-    """Compare every file of a knowledge base, a model or another network that kbq wrote with its digest.
+    """Compare every file of a knowledge base, a model or another network that kbq wrote with its
+    digest.
 
     Args:
         repair: rebuild damaged indexes of vectors and words; shards cannot be rebuilt.
-        model: that of the knowledge base, if it has moved. It is opened only to rebuild indexes of vectors.
+        model: that of the knowledge base, if it has moved. It is opened only to rebuild indexes of
+            vectors.
         report: called with the bytes that have been compared.
 
     Raises:
@@ -62,18 +84,27 @@ def verify(
         try:
             kept_queries(folder, entry)
         except KnowledgeBaseError as error:
-            damages.append(Damage(queries_file(folder, entry.asked), ValueError(str(error).partition(": ")[0])))
+            damages.append(
+                Damage(queries_file(folder, entry.asked), ValueError(str(error).partition(": ")[0]))
+            )
     stage = Stage(report, "bytes compared", sum(file.bytes for file in files.values()))
     damages += all_damage(files, stage.add)
-    words = [bm25_folder(shard) for shard in manifest.shard_folders(folder)] if manifest.bm25 else []
+    words = (
+        [bm25_folder(shard) for shard in manifest.shard_folders(folder)] if manifest.bm25 else []
+    )
     damages += [Damage(place / SEAL, ValueError(OLDER)) for place in words if is_older(place)]
     if damages and read_manifest(folder) != manifest:  # it has been changed meanwhile
         return verify(folder, repair, model=model, device=device, report=report)
     repaired = _repaired(folder, damages, model, device, report) if repair and damages else ()
     parts = tuple(folder / part for part in repaired)
-    left = [damage for damage in damages if not any(damage.path.is_relative_to(part) for part in parts)]
-    problems, unread = tuple(sentence(folder, damage) for damage in left), sum(damage.is_unread for damage in left)
-    return Verification(folder, len(files), sum(file.bytes for file in files.values()), problems, repaired, unread)
+    left = [
+        damage for damage in damages if not any(damage.path.is_relative_to(part) for part in parts)
+    ]
+    problems = tuple(sentence(folder, damage) for damage in left)
+    unread = sum(damage.is_unread for damage in left)
+    return Verification(
+        folder, len(files), sum(file.bytes for file in files.values()), problems, repaired, unread
+    )
 
 
 def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
@@ -81,22 +112,38 @@ def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
     if record_name(folder) is None:
         raise KbqError(f"{folder} is neither a knowledge base nor a model: name the folder of one")
     if repair:
-        raise KbqError(f"{folder} is a model, which cannot be repaired: {remedy(folder)}", is_usage=True)
+        raise KbqError(
+            f"{folder} is a model, which cannot be repaired: {remedy(folder)}", is_usage=True
+        )
     try:
         sizes = [file.bytes for file in model_files(folder).values()]
     except (OSError, ValueError):  # the record is damaged, which is found again below
         sizes = []
     stage = Stage(report, "bytes compared", sum(sizes))
     damages = list(model_damage(folder, stage.add))
-    problems = tuple(reading_problem(damage.path, damage.problem, remedy(folder)) for damage in damages)
-    return Verification(folder, len(sizes), sum(sizes), problems, unread=sum(damage.is_unread for damage in damages))
+    problems = tuple(
+        reading_problem(damage.path, damage.problem, remedy(folder)) for damage in damages
+    )
+    return Verification(
+        folder, len(sizes), sum(sizes), problems, unread=sum(damage.is_unread for damage in damages)
+    )
 
 
-def _repaired(folder: Path, damages: list[Damage], model: str | None, device: str, report: Report) -> tuple[str, ...]:
+def _repaired(
+    folder: Path, damages: list[Damage], model: str | None, device: str, report: Report
+) -> tuple[str, ...]:
     """Rebuild the damaged indexes, if all shards are whole, and return their folders."""
     with changing(folder) as manifest:
-        built = [part for part in manifest.parts(*manifest.entries) if "sparta" not in part and IMPORTED not in part]
-        damaged = tuple(part for part in built if any(damage.path.is_relative_to(folder / part) for damage in damages))
+        built = [
+            part
+            for part in manifest.parts(*manifest.entries)
+            if "sparta" not in part and IMPORTED not in part
+        ]
+        damaged = tuple(
+            part
+            for part in built
+            if any(damage.path.is_relative_to(folder / part) for damage in damages)
+        )
         shards = manifest.shard_folders(folder)
         if any(damage.path.parent in shards for damage in damages) or not damaged:
             return ()

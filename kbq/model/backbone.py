@@ -1,7 +1,7 @@
 """Backbone: load a pretrained encoder from a model folder, a checkpoint or a hub name.
 
-BERT runs in kbq's own code (`bert.py`), without transformers in folders that kbq wrote. Other encoders, and checkpoints
-from elsewhere, are read by transformers.
+BERT runs in kbq's own code (`bert.py`), without transformers in folders that kbq wrote. Other
+encoders, and checkpoints from elsewhere, are read by transformers.
 """
 
 import logging
@@ -43,16 +43,20 @@ from kbq.storage.reading import reading_problem, refuse_large
 from kbq.storage.records import LARGEST, digest_of_record, read_object
 from kbq.storage.writing import writing_to
 
-MOST_STORED, BESIDE = 16, 2**24  # bytes that may be stored for a number of a network, and beside them
-ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the names of an encoder's weights
+# Bytes that may be stored for a number of a network, and beside them.
+MOST_STORED = 16
+BESIDE = 2**24
+# Prefix of the names of an encoder's weights.
+ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}
 
 
 @contextmanager
 def readable_checkpoint(source: str | Path) -> Iterator[str]:
-    """Yield a checkpoint that transformers can read: the source or, for a kbq model, a temporary copy of its encoder.
+    """Yield a checkpoint that transformers can read: the source or, for a kbq model, a temporary
+    copy of its encoder.
 
-    Raises ModelError if the model is damaged, does not fit its weights, or is a query encoder, which has no phrase
-    encoder of its own, or if there is no space for temporary files.
+    Raises ModelError if the model is damaged, does not fit its weights, or is a query encoder,
+    which has no phrase encoder of its own, or if there is no space for temporary files.
     """
     folder = Path(source)
     refuse_damage(folder)
@@ -62,7 +66,9 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
             try:
                 refuse_bombs(path)  # transformers would read it
             except (OSError, ValueError) as error:
-                raise ModelError(reading_problem(path, error, "use a checkpoint with safetensors")) from None
+                raise ModelError(
+                    reading_problem(path, error, "use a checkpoint with safetensors")
+                ) from None
         if _stored(folder):  # a name of the hub has no folder yet
             refuse_other_size(folder)
         yield str(source)
@@ -84,23 +90,31 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
 
 @cache
 def hugging_face() -> Any:
-    """Import transformers on demand, as that takes seconds, so that it prints nothing and asks nothing."""
+    """Import transformers on demand, as that takes seconds, so that it prints nothing and asks
+    nothing.
+    """
     # It would ask a service to publish a safetensors copy of a checkpoint that has none.
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
     import transformers
 
-    # Without this it asks on standard output whether to run a checkpoint's code, and reads the answer from standard
-    # input, even where all its callers say no: it does not hand their answer on to the parts of a checkpoint.
+    # Without this it asks on standard output whether to run a checkpoint's code, and reads the
+    # answer from standard input, even where all its callers say no: it does not hand their answer
+    # on to the parts of a checkpoint.
     transformers.dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # kbq itself reports an unknown name
+    # kbq itself reports an unknown name.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     return transformers
 
 
 @contextmanager
-def reading(source: str | Path, problem: str = "is not a checkpoint that transformers can read") -> Iterator[None]:
-    """Turn the many kinds of errors that transformers raises for a bad checkpoint into a ModelError of one sentence."""
+def reading(
+    source: str | Path, problem: str = "is not a checkpoint that transformers can read"
+) -> Iterator[None]:
+    """Turn the many kinds of errors that transformers raises for a bad checkpoint into a ModelError
+    of one sentence.
+    """
     try:
         with warnings.catch_warnings():
             # PyTorch's advice to report a pickle that it does not read; the refusal is enough.
@@ -110,14 +124,17 @@ def reading(source: str | Path, problem: str = "is not a checkpoint that transfo
         raise
     except (pickle.UnpicklingError, EOFError):
         raise ModelError(
-            f"the weights of {source} are damaged, or hold more than tensors: use a checkpoint with safetensors"
+            f"the weights of {source} are damaged, or hold more than tensors: use a checkpoint "
+            "with safetensors"
         ) from None
     except BaseException as error:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
         if "trust_remote_code" in str(error):
             needs = "needs code of its own, and kbq runs none"
-            raise ModelError(f"{source} {needs}: use a checkpoint that transformers itself can read") from None
+            raise ModelError(
+                f"{source} {needs}: use a checkpoint that transformers itself can read"
+            ) from None
         raise ModelError(f"{source} {problem}: {first_line(error)}") from None
 
 
@@ -140,11 +157,14 @@ def model_folder(source: str | Path) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(str(source)))
     except Exception as error:  # huggingface_hub raises many kinds of errors
-        raise ModelError(f"model {source} is not a folder, nor found on the hub: {first_line(error)}") from None
+        raise ModelError(
+            f"model {source} is not a folder, nor found on the hub: {first_line(error)}"
+        ) from None
 
 
 def load_tokenizer(source: str | Path) -> Any:
-    """Read the tokenizer of a checkpoint: a fast one, which gives character offsets, with [CLS], [SEP] and [PAD].
+    """Read the tokenizer of a checkpoint: a fast one, which gives character offsets, with [CLS],
+    [SEP] and [PAD].
 
     Raises ModelError if there is none, it is not fast, or one of the three tokens is missing.
     """
@@ -152,7 +172,9 @@ def load_tokenizer(source: str | Path) -> Any:
         if path.suffix in (".json", ".txt"):
             refuse_large(str(path), path.stat().st_size, ModelError, LARGEST)
     with reading(source, "has no tokenizer that transformers can read"):
-        tokenizer = hugging_face().AutoTokenizer.from_pretrained(str(source), trust_remote_code=False, use_fast=True)
+        tokenizer = hugging_face().AutoTokenizer.from_pretrained(
+            str(source), trust_remote_code=False, use_fast=True
+        )
     if not tokenizer.is_fast:
         raise ModelError(
             f"the tokenizer of {source} gives no character offsets: "
@@ -170,22 +192,29 @@ def saved_tokenizer(folder: Path) -> Any:
 
 
 def _with_special_tokens(tokenizer: Any, source: str | Path) -> Any:
-    missing = [name for name in ("cls", "sep", "pad") if getattr(tokenizer, f"{name}_token_id") is None]
+    missing = [
+        name for name in ("cls", "sep", "pad") if getattr(tokenizer, f"{name}_token_id") is None
+    ]
     if missing:
         raise ModelError(
-            f"the tokenizer of {source} has no {' and no '.join(missing)} token: use a BERT-like checkpoint"
+            f"the tokenizer of {source} has no {' and no '.join(missing)} token: use a BERT-like "
+            "checkpoint"
         )
     return tokenizer
 
 
 def pretrained_backbone(source: str | Path) -> Any:
-    """Read the encoder of a checkpoint (a hub name or a folder); of a kbq model, its phrase or sentence encoder."""
+    """Read the encoder of a checkpoint (a hub name or a folder); of a kbq model, its phrase or
+    sentence encoder.
+    """
     with reading(source):
         with readable_checkpoint(source) as checkpoint:
             pretrained, facts = hugging_face().AutoModel.from_pretrained(
                 checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
             )
-        refuse_random(source, [name for name in facts["missing_keys"] if not name.startswith("pooler.")])
+        refuse_random(
+            source, [name for name in facts["missing_keys"] if not name.startswith("pooler.")]
+        )
         network = without_pooler(pretrained)
         config = network.config.to_dict()
         if not is_bert(config):
@@ -205,7 +234,9 @@ def refuse_random(source: str | Path, missing: Collection[str]) -> None:
 
 
 def empty_backbone(folder: Path) -> Any:
-    """Make the encoder that a model folder describes, with uninitialised or random weights, to be loaded afterwards."""
+    """Make the encoder that a model folder describes, with uninitialised or random weights, to be
+    loaded afterwards.
+    """
     refuse_other_size(folder)
     written = read_object(folder / BERT_CONFIG)
     if is_bert(written):
@@ -217,28 +248,40 @@ def empty_backbone(folder: Path) -> Any:
 
 
 def refuse_other_size(folder: Path) -> None:
-    """Raise ModelError if a configuration is damaged, or has more or far fewer weights than lie beside it.
+    """Raise ModelError if a configuration is damaged, or has more or far fewer weights than lie
+    beside it.
 
     So neither takes memory before it is known to fit the other.
     """
-    path, stored = folder / BERT_CONFIG, _stored(folder)
+    path = folder / BERT_CONFIG
+    stored = _stored(folder)
     try:
         config = read_object(path)
-        numbers = BertConfig(config).weights if is_bert(config) else _numbers(folder, digest_of_record(config))
+        numbers = (
+            BertConfig(config).weights
+            if is_bert(config)
+            else _numbers(folder, digest_of_record(config))
+        )
         if not numbers <= stored <= MOST_STORED * numbers + BESIDE:  # a number has a byte at least
-            raise ValueError(f"it is of a network of {numbers:,} numbers, and the weights have {stored:,} bytes")
+            raise ValueError(
+                f"it is of a network of {numbers:,} numbers, and the weights have {stored:,} bytes"
+            )
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(reading_problem(path, error, remedy(folder))) from None
 
 
 def _stored(folder: Path) -> int:
     """Return the size of the weights in a folder, in bytes."""
-    return sum(path.stat().st_size for form in ("*.safetensors", "*.bin") for path in folder.glob(form))
+    return sum(
+        path.stat().st_size for form in ("*.safetensors", "*.bin") for path in folder.glob(form)
+    )
 
 
 @lru_cache(16)
 def _numbers(folder: Path, digest: str) -> int:
-    """Return how many numbers the network of a folder's configuration has, which is not BERT. Raises ValueError."""
+    """Return how many numbers the network of a folder's configuration has, which is not BERT.
+    Raises ValueError.
+    """
     try:
         with LimitedProcess() as process:
             return process.call(_counted, folder)
@@ -263,8 +306,12 @@ def without_pooler(backbone: Any) -> Any:
     return backbone
 
 
-def hidden_states(backbone: nn.Module, ids: Tensor, mask: Tensor, segments: Tensor | None) -> Tensor:
-    """Return last hidden states. Shapes: ids, mask, segments (texts, tokens); result (texts, tokens, dim), float32."""
+def hidden_states(
+    backbone: nn.Module, ids: Tensor, mask: Tensor, segments: Tensor | None
+) -> Tensor:
+    """Return last hidden states. Shapes: ids, mask, segments (texts, tokens); result (texts,
+    tokens, dim), float32.
+    """
     inputs = {"input_ids": ids, "attention_mask": mask}
     if segments is not None:
         inputs["token_type_ids"] = segments

@@ -2,13 +2,13 @@
 
 Source: arXiv 1810.04805, section 3.
 
-Importing transformers takes longer than answering a query. The weights have the same names as there, so that either
-reads the other's checkpoints.
+Importing transformers takes longer than answering a query. The weights have the same names as
+there, so that either reads the other's checkpoints.
 
-The number of rows of a product, or padding, may change how it is rounded. So all shapes that are computed for a text,
-or for the windows of a query, depend on these alone. On a CPU, such groups go through a BERT layer by layer, as the
-weights of a layer then stay in its cache, but each product is of one group. On a GPU, all batches of texts of about one
-length have one shape.
+The number of rows of a product, or padding, may change how it is rounded. So all shapes that are
+computed for a text, or for the windows of a query, depend on these alone. On a CPU, such groups go
+through a BERT layer by layer, as the weights of a layer then stay in its cache, but each product is
+of one group. On a GPU, all batches of texts of about one length have one shape.
 """
 
 import json
@@ -35,7 +35,8 @@ ONLY = {  # the only values that this module supports
     "is_decoder": False,
     "add_cross_attention": False,
 }
-MOST, MOST_LAYERS = 10**8, 1000
+MOST = 10**8
+MOST_LAYERS = 1000
 LEAST_ROWS = 16
 SIGNIFICANT_BITS = 5  # significant bits of the number of rows of a matrix product; see `more_rows`
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
@@ -47,7 +48,9 @@ MULTIPLE = 8  # multiple of tokens to which texts are padded there
 
 
 class BertConfig:
-    """The `config.json` of a checkpoint; its numbers are attributes of the same names, BERT-base's by default."""
+    """The `config.json` of a checkpoint; its numbers are attributes of the same names, BERT-base's
+    by default.
+    """
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -62,19 +65,27 @@ class BertConfig:
     full_precision = False  # compute in float32, also where 16 bits are faster
 
     def __init__(self, written: Mapping[str, Any]) -> None:
-        """Raises ValueError if a value is not a number in range, or the heads do not divide the dimensions."""
+        """Raises ValueError if a value is not a number in range, or the heads do not divide the
+        dimensions.
+        """
         self.written = dict(written)
         for name in BertConfig.__annotations__:
             default = getattr(BertConfig, name)
-            value, least = written.get(name, default), 1 if isinstance(default, int) else 0
+            value = written.get(name, default)
+            least = 1 if isinstance(default, int) else 0
             most = MOST_LAYERS if name == "num_hidden_layers" else MOST
             if not isinstance(value, int | float) or not least <= value <= most:
-                raise ValueError(f"{name} is {value!r:.40}, must be a number from {least} to {most:,}")
+                raise ValueError(
+                    f"{name} is {value!r:.40}, must be a number from {least} to {most:,}"
+                )
             setattr(self, name, type(default)(value))
         self.full_precision = written.get("full_precision") is True
         heads = self.num_attention_heads
         if self.hidden_size % heads:
-            raise ValueError(f"hidden_size is {self.hidden_size}, must be a multiple of num_attention_heads, {heads}")
+            raise ValueError(
+                f"hidden_size is {self.hidden_size}, must be a multiple of num_attention_heads, "
+                f"{heads}"
+            )
 
     @property
     def weights(self) -> int:
@@ -89,7 +100,9 @@ class BertConfig:
 
 def is_bert(written: Mapping[str, Any]) -> bool:
     """Whether a configuration is of a BERT that this module supports."""
-    return "model_type" in written and all(written.get(name, value) == value for name, value in ONLY.items())
+    return "model_type" in written and all(
+        written.get(name, value) == value for name, value in ONLY.items()
+    )
 
 
 class Group(NamedTuple):
@@ -97,7 +110,8 @@ class Group(NamedTuple):
 
     rows: slice
     shape: Size  # (texts, tokens)
-    seen: Tensor | None  # the tokens that each token sees, by default all. Shape: (texts, 1, tokens, tokens)
+    # The tokens that each token sees, by default all. Shape: (texts, 1, tokens, tokens).
+    seen: Tensor | None
 
 
 class Encoded(NamedTuple):
@@ -118,11 +132,15 @@ class Bert(nn.Module):
         self.encoder = nn.ModuleDict({"layer": layers})
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
     ) -> Encoded:
         """Encode texts. Shapes: (texts, tokens); the mask is 0 at padding.
 
-        On a CPU, without gradients, padding is left out, and texts attend in groups of equal length, so that a text
+        On a CPU, without gradients, padding is left out, and texts attend in groups of equal
+        length, so that a text
         has the same states in any batch: padding would change how sums of attention are rounded.
         """
         shape = input_ids.shape
@@ -132,11 +150,16 @@ class Bert(nn.Module):
             if attention_mask is not None and not (attention_mask.is_cpu and attention_mask.all()):
                 seen = attention_mask.bool()[:, None, None].expand(-1, 1, shape[1], -1)
             states = self.embeddings(input_ids, slice(shape[1]), token_type_ids).flatten(0, 1)
-            return Encoded(self._through_layers(states, [Group(slice(None), shape, seen)]).view(*shape, -1))
-        kept = torch.ones(shape, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+            return Encoded(
+                self._through_layers(states, [Group(slice(None), shape, seen)]).view(*shape, -1)
+            )
+        kept = (
+            torch.ones(shape, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+        )
         places = kept.nonzero()[:, 1]
         segments = None if token_type_ids is None else token_type_ids[kept]
-        groups, first = [], 0
+        groups = []
+        first = 0
         for length, texts in groupby(kept.sum(dim=1).tolist()):
             count = len(list(texts))
             groups.append(Group(slice(first, first + count * length), Size((count, length)), None))
@@ -148,7 +171,8 @@ class Bert(nn.Module):
 
     def _through_layers(self, states: Tensor, groups: Sequence[Group]) -> Tensor:
         """Shapes: (tokens, dim)."""
-        count, states = len(states), more_rows(states)
+        count = len(states)
+        states = more_rows(states)
         for layer in self.encoder["layer"].children():
             states = layer(states, groups)
         return states[:count]
@@ -171,8 +195,11 @@ class Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, ids: Tensor, places: Tensor | slice, segments: Tensor | None = None) -> Tensor:
-        """Embed tokens at these places of their texts; without segments, all tokens are in the first.
+    def forward(
+        self, ids: Tensor, places: Tensor | slice, segments: Tensor | None = None
+    ) -> Tensor:
+        """Embed tokens at these places of their texts; without segments, all tokens are in the
+        first.
 
         Shapes: ids (…, tokens), places (tokens,), result (…, tokens, dim).
         """
@@ -188,8 +215,11 @@ class Layer(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        size, inner = config.hidden_size, config.intermediate_size
-        self.attention = nn.ModuleDict({"self": SelfAttention(config), "output": Output(size, config)})
+        size = config.hidden_size
+        inner = config.intermediate_size
+        self.attention = nn.ModuleDict(
+            {"self": SelfAttention(config), "output": Output(size, config)}
+        )
         self.intermediate = nn.ModuleDict({"dense": Linear(size, inner)})
         self.output = Output(inner, config)
 
@@ -222,7 +252,9 @@ class SelfAttention(nn.Module):
         return more_rows(attended[0] if len(attended) == 1 else torch.cat(attended))
 
     def _of_heads(self, rows: Tensor, group: Group) -> Tensor:
-        """Return a group's rows by text, head and token. Shape: (texts, heads, tokens, dim / heads)."""
+        """Return a group's rows by text, head and token. Shape: (texts, heads, tokens, dim /
+        heads).
+        """
         tokens = rows[group.rows][: group.shape.numel()]
         by_text = tokens.reshape(*group.shape, self.heads, -1)
         return by_text.transpose(1, 2)
@@ -234,7 +266,9 @@ class SelfAttention(nn.Module):
 
 
 class Output(nn.Module):
-    """The end of either half of a layer: a linear layer, the residual connection, and normalisation."""
+    """The end of either half of a layer: a linear layer, the residual connection, and
+    normalisation.
+    """
 
     def __init__(self, size: int, config: BertConfig) -> None:
         super().__init__()
@@ -249,11 +283,13 @@ class Output(nn.Module):
 
 
 def more_rows(states: Tensor) -> Tensor:
-    """On a CPU, pad with rows of zeros to a number of rows with five significant bits, a multiple of 16.
+    """On a CPU, pad with rows of zeros to a number of rows with five significant bits, a multiple
+    of 16.
 
-    Products of fewer than 16 rows may be rounded in another way. In 16 bits, oneDNN caches a kernel of 0.6 MB for each
-    of the last 1,024 shapes. As batches of texts come in all sizes, the memory of a build would keep growing; this
-    leaves 16 sizes between 1,024 and 2,048, for at most 6 % more rows from 256 on. Shape: (rows, dim).
+    Products of fewer than 16 rows may be rounded in another way. In 16 bits, oneDNN caches a kernel
+    of 0.6 MB for each of the last 1,024 shapes. As batches of texts come in all sizes, the memory
+    of a build would keep growing; this leaves 16 sizes between 1,024 and 2,048, for at most 6 %
+    more rows from 256 on. Shape: (rows, dim).
     """
     if not states.is_cpu:
         return states
@@ -265,22 +301,28 @@ def more_rows(states: Tensor) -> Tensor:
 class Embedding(nn.Embedding):
     """An embedding whose weights stay uninitialised until they are loaded, to save time."""
 
-    steps: Tensor | None = None  # sizes of int8 steps if the weights are int8, as `keep_packed` leaves them
+    # Sizes of int8 steps if the weights are int8, as `keep_packed` leaves them.
+    steps: Tensor | None = None
 
     def reset_parameters(self) -> None:
         """Do nothing."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """Shapes: ids (…, tokens), result (…, tokens, dim)."""
-        return super().forward(ids) if self.steps is None else self.weight[ids].float() * self.steps[ids]
+        return (
+            super().forward(ids)
+            if self.steps is None
+            else self.weight[ids].float() * self.steps[ids]
+        )
 
 
 class Linear(nn.Linear):
     """A linear layer whose weights stay uninitialised until they are loaded.
 
-    For each product, oneDNN first reorders ("packs") the weights, which takes longer than the product itself with the
-    dozen rows of a query. A layer that `packs` caches the reordered weights. It notices when optimisers or PyTorch
-    operators change the weights, or others are assigned, but not changes made through `.data` or NumPy.
+    For each product, oneDNN first reorders ("packs") the weights, which takes longer than the
+    product itself with the dozen rows of a query. A layer that `packs` caches the reordered
+    weights. It notices when optimisers or PyTorch operators change the weights, or others are
+    assigned, but not changes made through `.data` or NumPy.
     """
 
     packs = False
@@ -292,20 +334,28 @@ class Linear(nn.Linear):
     def forward(self, states: Tensor) -> Tensor:
         """Shapes: states (rows, dim), result (rows, other dim)."""
         if torch.is_grad_enabled():
-            self._packed = None  # the weights are about to change, and a fused optimiser does not mark them as changed
+            # The weights are about to change, and a fused optimiser does not mark them as changed.
+            self._packed = None
         elif self.packs and states.is_cpu and states.dim() == 2 and len(states) <= FEW_ROWS:
             is_cast = torch.is_autocast_enabled("cpu")
             dtype = torch.get_autocast_dtype("cpu") if is_cast else self.weight.dtype
-            if (is_cast or states.dtype == dtype) and can_pack(dtype) and not self.weight.is_inference():
+            if (
+                (is_cast or states.dtype == dtype)
+                and can_pack(dtype)
+                and not self.weight.is_inference()
+            ):
                 return _multiplied(states.to(dtype), *self._packed_weights(dtype))
         return super().forward(states)
 
     def prepared(self, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-        """Return `forward` on a CPU, without gradients, in this type; quick for many small products."""
+        """Return `forward` on a CPU, without gradients, in this type; quick for many small
+        products.
+        """
         if self.packs and can_pack(dtype) and not self.weight.is_inference():
             packed = self._packed_weights(dtype)
             return lambda rows: _multiplied(rows.to(dtype), *packed)
-        weight, bias = self.weight.to(dtype), self.bias.to(dtype)
+        weight = self.weight.to(dtype)
+        bias = self.bias.to(dtype)
         return lambda rows: linear(rows.to(dtype), weight, bias)
 
     def _packed_weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -315,7 +365,11 @@ class Linear(nn.Linear):
         if packed and not self.weight.numel():  # dropped by `keep_packed`
             return packed[1:]
         if packed is None or packed[0] != version:
-            packed = self._packed = version, _reordered(self.weight.to(dtype)), self.bias.to(dtype, copy=True)
+            packed = self._packed = (
+                version,
+                _reordered(self.weight.to(dtype)),
+                self.bias.to(dtype, copy=True),
+            )
         return packed[1:]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -323,16 +377,20 @@ class Linear(nn.Linear):
 
 
 def pack_few_rows(network: nn.Module) -> None:
-    """Let all linear layers of a network cache reordered weights, which takes as much memory as the weights."""
+    """Let all linear layers of a network cache reordered weights, which takes as much memory as the
+    weights.
+    """
     for module in network.modules():
         if isinstance(module, Linear):
             module.packs = True
 
 
 def keep_packed(network: nn.Module, table: nn.Module) -> None:
-    """Drop weights that are there in another form, so that a network can only encode queries on a CPU from now on.
+    """Drop weights that are there in another form, so that a network can only encode queries on a
+    CPU from now on.
 
-    Layers keep the weights in oneDNN's order, and the table of word pieces int8 if that gives the same rows.
+    Layers keep the weights in oneDNN's order, and the table of word pieces int8 if that gives the
+    same rows.
     """
     for module in network.modules():
         if isinstance(module, Linear) and module._packed is not None:
@@ -341,7 +399,8 @@ def keep_packed(network: nn.Module, table: nn.Module) -> None:
         steps = table.weight.detach().abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
         rows = (table.weight.detach() / steps).round().to(torch.int8)
         if torch.equal(rows.float() * steps, table.weight):
-            table.weight, table.steps = nn.Parameter(rows, requires_grad=False), steps
+            table.weight = nn.Parameter(rows, requires_grad=False)
+            table.steps = steps
 
 
 @cache
@@ -370,44 +429,69 @@ def is_batch_invariant(backbone: Any, device: torch.device) -> bool:
 
 
 def batch_shape(device: torch.device) -> tuple[int, int]:
-    """Return the texts of a batch for other networks and devices, and the number that its tokens are a multiple of."""
+    """Return the texts of a batch for other networks and devices, and the number that its tokens
+    are a multiple of.
+    """
     return (1, 1) if device.type == "cpu" else (TOGETHER, MULTIPLE)
 
 
 def first_states(bert: Bert, ids: Sequence[list[int]]) -> list[Tensor]:
-    """Return the last hidden state of the first token of each text, on a CPU. Shape of each: (1, dim), float32."""
-    return [states[:1].clone() for states in batch_invariant_states(bert, [([text], None) for text in ids])]
+    """Return the last hidden state of the first token of each text, on a CPU. Shape of each: (1,
+    dim), float32.
+    """
+    return [
+        states[:1].clone()
+        for states in batch_invariant_states(bert, [([text], None) for text in ids])
+    ]
 
 
 def batch_invariant_states(
     bert: Bert, groups: Sequence[tuple[Sequence[list[int]], Sequence[list[int]] | None]]
 ) -> list[Tensor]:
-    """Return the last hidden states of groups of texts, on a CPU; those of a group depend on this group alone.
+    """Return the last hidden states of groups of texts, on a CPU; those of a group depend on this
+    group alone.
 
-    A group has the token ids of each text, texts of one length side by side, and the segments of these tokens; without
-    segments, all tokens are in the first. Shape of each result: (tokens of its texts, dim), float32.
+    A group has the token ids of each text, texts of one length side by side, and the segments of
+    these tokens; without segments, all tokens are in the first. Shape of each result: (tokens of
+    its texts, dim), float32.
     """
-    dtype, lengths = dtype_for(bert, CPU), [[len(text) for text in ids] for ids, _ in groups]
+    dtype = dtype_for(bert, CPU)
+    lengths = [[len(text) for text in ids] for ids, _ in groups]
     parts = []
     for (ids, segments), sizes in zip(groups, lengths, strict=True):
         places = torch.cat([torch.arange(length) for length in sizes])
-        inside = None if segments is None else torch.tensor([token for text in segments for token in text])
-        embedded = bert.embeddings(torch.tensor([token for text in ids for token in text]), places, inside)
+        inside = (
+            None
+            if segments is None
+            else torch.tensor([token for text in segments for token in text])
+        )
+        embedded = bert.embeddings(
+            torch.tensor([token for text in ids for token in text]), places, inside
+        )
         parts.append(embedded if len(embedded) <= FEW_ROWS else more_rows(embedded))
-    states, rows = torch.cat(parts), [len(part) for part in parts]
+    states = torch.cat(parts)
+    rows = [len(part) for part in parts]
     for layer in bert.encoder["layer"].children():
         states = _through(layer, states, rows, lengths, dtype)
     split = zip(torch.split(states, rows), lengths, strict=True)
     return [part[: sum(sizes)] for part, sizes in split]
 
 
-def _through(layer: Any, states: Tensor, rows: list[int], lengths: list[list[int]], dtype: torch.dtype) -> Tensor:
-    """`Layer.forward` for groups of texts of these lengths; sums and normalisation see one row at a time anyway.
+def _through(
+    layer: Any, states: Tensor, rows: list[int], lengths: list[list[int]], dtype: torch.dtype
+) -> Tensor:
+    """`Layer.forward` for groups of texts of these lengths; sums and normalisation see one row at a
+    time anyway.
 
-    `rows`: the tokens of each group, and maybe padding. Shape of the states: (rows of all groups, dim), float32.
+    `rows`: the tokens of each group, and maybe padding. Shape of the states: (rows of all groups,
+    dim), float32.
     """
-    attention, mixed, output = layer.attention["self"], layer.attention["output"], layer.output
-    query, key, value = (product_of(linear, dtype) for linear in (attention.query, attention.key, attention.value))
+    attention = layer.attention["self"]
+    mixed = layer.attention["output"]
+    output = layer.output
+    query, key, value = (
+        product_of(linear, dtype) for linear in (attention.query, attention.key, attention.value)
+    )
     others = mixed.dense, layer.intermediate["dense"], output.dense
     mix, widen, narrow = (product_of(linear, dtype) for linear in others)
     attended = [
@@ -427,11 +511,15 @@ def _groups(states: Tensor, rows: list[int], dtype: torch.dtype) -> Sequence[Ten
 
 def _attended(attention: SelfAttention, lengths: list[int], *projected: Tensor) -> Tensor:
     """Attend within each text of a group. Shapes: queries, keys, values and result (rows, dim)."""
-    found, first = [], 0
+    found = []
+    first = 0
     for length, alike in groupby(lengths):
         texts = len(list(alike))
         part = slice(first, first + texts * length)
-        q, k, v = (rows[part].view(texts, length, attention.heads, -1).transpose(1, 2) for rows in projected)
+        q, k, v = (
+            rows[part].view(texts, length, attention.heads, -1).transpose(1, 2)
+            for rows in projected
+        )
         states = attention.attend(q, k, v, None, q.shape[-1] ** -0.5)
         found.append(states.transpose(1, 2).flatten(2).flatten(0, 1))
         first = part.stop
@@ -443,17 +531,25 @@ def _attended(attention: SelfAttention, lengths: list[int], *projected: Tensor) 
 class Recorded:
     """Runs a network on batches of a few shapes; on a GPU, it records a CUDA graph for each shape.
 
-    A batch then takes one launch instead of some hundreds, which take longer than the work. Weights may change where
-    they lie. Only a `Bert` is known never to wait for the GPU.
+    A batch then takes one launch instead of some hundreds, which take longer than the work. Weights
+    may change where they lie. Only a `Bert` is known never to wait for the GPU.
     """
 
     def __init__(
-        self, network: nn.Module, backbone: Any, compute: Callable[..., tuple[Tensor, ...]], device: torch.device
+        self,
+        network: nn.Module,
+        backbone: Any,
+        compute: Callable[..., tuple[Tensor, ...]],
+        device: torch.device,
     ) -> None:
         """`network`: has all weights that are computed with, those of the `backbone` among them."""
-        self.device, self._backbone, self._compute = device, backbone, compute
+        self.device = device
+        self._backbone = backbone
+        self._compute = compute
         self._weights = list(network.parameters())
-        self._graphs: dict[tuple[object, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]] = {}
+        self._graphs: dict[
+            tuple[object, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]
+        ] = {}
         self._lock = threading.Lock()  # a graph reads and writes the same tensors each time
 
     @torch.inference_mode()
@@ -472,9 +568,15 @@ class Recorded:
             graph.replay()
             return tuple(each.clone() for each in found)
 
-    def _record(self, given: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]:
-        """Record the work for this shape, after doing it once, as a library may prepare for it meanwhile."""
-        inputs, side = [each.clone() for each in given], torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+    def _record(
+        self, given: Sequence[Tensor]
+    ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]:
+        """Record the work for this shape, after doing it once, as a library may prepare for it
+        meanwhile.
+        """
+        # type: ignore[no-untyped-call].
+        inputs = [each.clone() for each in given]
+        side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
             self._computed(inputs)
@@ -485,7 +587,8 @@ class Recorded:
         return graph, inputs, found
 
     def _computed(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        with autocast(self.device, self._backbone):  # anew each time, as it keeps the weights that it has converted
+        # Anew each time, as it keeps the weights that it has converted.
+        with autocast(self.device, self._backbone):
             return self._compute(*given)
 
 
@@ -495,7 +598,8 @@ def product_of(linear: nn.Module, dtype: torch.dtype) -> Callable[[Tensor], Tens
 
 
 def alike(lengths: Sequence[int], together: int, multiple: int) -> Iterator[tuple[list[int], int]]:
-    """Yield batches of at most `together` texts of one length, rounded up to a multiple, and that length.
+    """Yield batches of at most `together` texts of one length, rounded up to a multiple, and that
+    length.
 
     >>> list(alike([3, 9, 8], together=2, multiple=8))
     [([0, 2], 8), ([1], 16)]

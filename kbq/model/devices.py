@@ -16,25 +16,32 @@ from torch import Tensor
 from kbq.errors import ModelError, first_line
 from kbq.storage.machine import cpu_has
 
-# On a CPU with matrix tiles (AMX), fused attention, a third of all work, is slower over 190 tokens than over 208. So
-# batches longer than LONG tokens are padded to a multiple.
-LONG, MULTIPLE = 160, 16
+# On a CPU with matrix tiles (AMX), fused attention, a third of all work, is slower over 190 tokens
+# than over 208. So batches longer than LONG tokens are padded to a multiple.
+LONG = 160
+MULTIPLE = 16
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of a name: `cpu`, `cuda`, `cuda:n`, or `auto`, which is CUDA if it works and else the CPU.
+    """Return the device of a name: `cpu`, `cuda`, `cuda:n`, or `auto`, which is CUDA if it works
+    and else the CPU.
 
     Raises ModelError if the name is unknown, or there is no such device, or it does not work.
     """
     if name == "auto":
-        return torch.device("cuda" if _sees_gpus() and _why_not(torch.device("cuda")) is None else "cpu")
+        return torch.device(
+            "cuda" if _sees_gpus() and _why_not(torch.device("cuda")) is None else "cpu"
+        )
     if not isinstance(name, str) or not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise ModelError(f"device {name!r} is unknown: choose auto, cpu, cuda or cuda:0, cuda:1, …", is_usage=True)
+        raise ModelError(
+            f"device {name!r} is unknown: choose auto, cpu, cuda or cuda:0, cuda:1, …",
+            is_usage=True,
+        )
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ModelError(
-            f"device {name!r} does not exist, this machine has {torch.cuda.device_count()} CUDA devices"
-            f"{_why_none()}: use --device=cpu or auto"
+            f"device {name!r} does not exist, this machine has {torch.cuda.device_count()} CUDA "
+            f"devices{_why_none()}: use --device=cpu or auto"
         )
     problem = _why_not(device) if device.type == "cuda" else None
     if problem:
@@ -43,7 +50,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def _sees_gpus() -> bool:
-    """Whether PyTorch sees a GPU. Of what it warns, such as a driver that is too old, the log has one line."""
+    """Whether PyTorch sees a GPU. Of what it warns, such as a driver that is too old, the log has
+    one line.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         sees = torch.cuda.is_available()
@@ -58,7 +67,9 @@ def _log_once(problem: str) -> None:
 
 
 def _why_none() -> str:
-    """Say why no GPU is seen, if PyTorch knows: its build has no CUDA, or the driver is too old for it."""
+    """Say why no GPU is seen, if PyTorch knows: its build has no CUDA, or the driver is too old for
+    it.
+    """
     if torch.cuda.device_count():
         return ""
     try:
@@ -70,7 +81,9 @@ def _why_none() -> str:
 
 @cache
 def _why_not(gpu: torch.device) -> str | None:
-    """Say why a GPU cannot be used: it is full, used exclusively by another process, or too old for this PyTorch."""
+    """Say why a GPU cannot be used: it is full, used exclusively by another process, or too old for
+    this PyTorch.
+    """
     try:
         torch.ones(1, device=gpu).sum().item()
     except RuntimeError as error:
@@ -83,12 +96,18 @@ def fast_dtype(device: torch.device) -> torch.dtype:
     """Return the 16-bit type that this device multiplies fast; float32 if there is none."""
     if device.type == "cuda":
         with torch.cuda.device(device):
-            return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+            return (
+                torch.bfloat16
+                if torch.cuda.is_bf16_supported(including_emulation=False)
+                else torch.float16
+            )
     return torch.bfloat16 if cpu_has("avx512_bf16", "amx_bf16", "bf16") else torch.float32
 
 
 def dtype_for(network: Any, device: torch.device) -> torch.dtype:
-    """Return the type to compute a network in: the fast one, unless its configuration asks for full precision."""
+    """Return the type to compute a network in: the fast one, unless its configuration asks for full
+    precision.
+    """
     is_full = getattr(getattr(network, "config", None), "full_precision", False)
     return torch.float32 if is_full else fast_dtype(device)
 
@@ -105,25 +124,35 @@ def fast_copy(network: Any, device: torch.device) -> Any:
 
 
 def pad(rows: Sequence[list[int]], value: int, device: torch.device, length: int = 0) -> Tensor:
-    """Make one matrix of rows of different lengths. Shape: (rows, `length`), by default the longest, rounded up."""
+    """Make one matrix of rows of different lengths. Shape: (rows, `length`), by default the
+    longest, rounded up.
+    """
     lengths = np.array([len(row) for row in rows])
     if not length:
         length = int(lengths.max())
         length += -length % MULTIPLE if length > LONG else 0
     matrix = np.full((len(rows), length), value, np.int64)
-    matrix[np.arange(length) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int64, lengths.sum())
+    matrix[np.arange(length) < lengths[:, None]] = np.fromiter(
+        chain.from_iterable(rows), np.int64, lengths.sum()
+    )
     return torch.from_numpy(matrix).to(device)
 
 
-def padded(rows: Sequence[list[int]], pad_id: int, device: torch.device, length: int = 0) -> tuple[Tensor, Tensor]:
-    """Return the token ids of texts of different lengths, and a mask, 1 for each token; shapes as of `pad`."""
+def padded(
+    rows: Sequence[list[int]], pad_id: int, device: torch.device, length: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Return the token ids of texts of different lengths, and a mask, 1 for each token; shapes as
+    of `pad`.
+    """
     ids = pad(rows, pad_id, device, length)
     lengths = torch.tensor([len(row) for row in rows], device=device)
     return ids, (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
 
 
 def batch_tokens(device: torch.device) -> int:
-    """Return how many tokens to encode at a time: on a CPU, as many as fit in its cache; on a GPU, more."""
+    """Return how many tokens to encode at a time: on a CPU, as many as fit in its cache; on a GPU,
+    more.
+    """
     return 2048 if device.type == "cpu" else 65536
 
 
@@ -134,7 +163,8 @@ def readable_length(backbone: Any, wanted: int) -> int:
 
 
 def buckets(lengths: list[int], max_tokens: int) -> list[list[int]]:
-    """Group the indices of texts into batches of similar length, each of `max_tokens` at most, padding included.
+    """Group the indices of texts into batches of similar length, each of `max_tokens` at most,
+    padding included.
 
     A text longer than `max_tokens` is a batch of its own.
 

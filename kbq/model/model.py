@@ -6,8 +6,8 @@ config.json, tokenizer.json, tokenizer_config.json  the backbone's own files
 casing.json         optional, of a cased model: the capitals of words, for queries in lower case
 reader.safetensors  optional: a reader that shares the word embeddings; see kbq/reading/reader.py
 
-The folder of a query encoder that was tuned for a knowledge base has the first two files only, with the weights of the
-query encoder; the rest is in its `base` model.
+The folder of a query encoder that was tuned for a knowledge base has the first two files only, with
+the weights of the query encoder; the rest is in its `base` model.
 
 A phrase is represented by the vectors of its first and its last token, both from one encoder.
 Source: arXiv 2012.12624, sections 3.2 and 4 (filter: section 4.4).
@@ -38,7 +38,15 @@ from kbq.model.backbone import (
     saved_tokenizer,
 )
 from kbq.model.bert import Bert
-from kbq.model.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
+from kbq.model.devices import (
+    batch_tokens,
+    buckets,
+    choose_device,
+    fast_copy,
+    pad,
+    padded,
+    readable_length,
+)
 from kbq.model.model_folder import (
     WEIGHTS,
     ModelConfig,
@@ -72,7 +80,9 @@ CASING = "casing.json"
 
 
 class PhraseEncoder(nn.Module):
-    """Token vectors, and for each token the logits of opening (column 0) and closing (column 1) an answer."""
+    """Token vectors, and for each token the logits of opening (column 0) and closing (column 1) an
+    answer.
+    """
 
     def __init__(self, backbone: Any) -> None:
         super().__init__()
@@ -80,7 +90,9 @@ class PhraseEncoder(nn.Module):
         self.filter = nn.Linear(int(backbone.config.hidden_size), 2)
 
     def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Shapes: inputs (windows, tokens); vectors (windows, tokens, dim), filter logits (windows, tokens, 2)."""
+        """Shapes: inputs (windows, tokens); vectors (windows, tokens, dim), filter logits (windows,
+        tokens, 2).
+        """
         vectors = hidden_states(self.backbone, ids, mask, segments)
         return vectors, self.filter(vectors)
 
@@ -105,9 +117,15 @@ class EncodedBatch(NamedTuple):
 
 @torch.inference_mode()
 def encode_batches(
-    encoder: PhraseEncoder, windows: Sequence[Window], pad_id: int, uses_segments: bool, fast: Any = None
+    encoder: PhraseEncoder,
+    windows: Sequence[Window],
+    pad_id: int,
+    uses_segments: bool,
+    fast: Any = None,
 ) -> Iterator[EncodedBatch]:
-    """Encode windows, batched by length; `fast`: a `fast_copy` of the backbone, by default made here."""
+    """Encode windows, batched by length; `fast`: a `fast_copy` of the backbone, by default made
+    here.
+    """
     device = encoder.filter.weight.device
     fast = fast or fast_copy(encoder.backbone, device)
     for members in buckets([len(window.ids) for window in windows], batch_tokens(device)):
@@ -116,13 +134,16 @@ def encode_batches(
         spans = np.array([(window.first, window.first + window.count) for window in batch])
         first, stop = torch.from_numpy(spans).to(device).T[..., None]
         tokens = torch.arange(vectors.shape[1], device=device)
-        yield EncodedBatch(members, vectors, encoder.filter(vectors), (tokens >= first) & (tokens < stop))
+        yield EncodedBatch(
+            members, vectors, encoder.filter(vectors), (tokens >= first) & (tokens < stop)
+        )
 
 
 def encode_windows(
     encoder: PhraseEncoder, windows: Sequence[Window], pad_id: int, uses_segments: bool
 ) -> Iterator[tuple[int, Floats, Floats]]:
-    """Yield the index of each window, the vectors of its own tokens, and their filter logits, batched by length.
+    """Yield the index of each window, the vectors of its own tokens, and their filter logits,
+    batched by length.
 
     Shapes: vectors (tokens, dim), logits (tokens, 2).
     """
@@ -136,9 +157,14 @@ class Model:
     """The phrase encoder and query encoder of a model folder, on one device."""
 
     def __init__(
-        self, config: ModelConfig, tokenizer: Any, phrases: Callable[[], PhraseEncoder], queries: QueryEncoder,
-        scale: Floats, casing: Forms | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        config: ModelConfig,
+        tokenizer: Any,
+        phrases: Callable[[], PhraseEncoder],
+        queries: QueryEncoder,
+        scale: Floats,
+        casing: Forms | None = None,
+    ) -> None:
         """Assemble a model.
 
         Args:
@@ -146,10 +172,17 @@ class Model:
             scale: size of an int8 step in a phrase dump, for each dimension. Shape: (dim,).
             casing: the capitals of words, for queries without any.
         """
-        self.config, self.tokenizer = config, tokenizer
-        self.queries, self.scale, self._read_phrases = queries, scale, phrases
+        self.config = config
+        self.tokenizer = tokenizer
+        self.queries = queries
+        self.scale = scale
+        self._read_phrases = phrases
         self.query_tokenizer = QueryTokenizer(
-            tokenizer, config.max_query_tokens, config.marker_tokens, casing, config.official_queries
+            tokenizer,
+            config.max_query_tokens,
+            config.marker_tokens,
+            casing,
+            config.official_queries,
         )
         self.uses_segments = "token_type_ids" in tokenizer.model_input_names
         self.source = ""  # `default`, a hub name, or the absolute path of a folder
@@ -176,23 +209,30 @@ class Model:
         return weight
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[Floats, Floats]:
-        """Return start and end vectors. Raises QueryError for a text that it cannot read. Shapes: (queries, dim)."""
+        """Return start and end vectors. Raises QueryError for a text that it cannot read. Shapes:
+        (queries, dim).
+        """
         ids = [self.query_tokenizer.ids_of(text) for text in texts]
         return encode_queries(self.queries, ids, self.tokenizer.pad_token_id)
 
     def in_row_units(self, starts: Floats, ends: Floats) -> Floats:
-        """Stack start and end vectors in the units of the int8 rows. Shapes: (queries, dim), (queries, 2, dim)."""
+        """Stack start and end vectors in the units of the int8 rows. Shapes: (queries, dim),
+        (queries, 2, dim).
+        """
         return np.stack([starts, ends], axis=1) * self.scale
 
     def score_offsets(self, starts: Floats, ends: Floats) -> Floats:
-        """Return how far scores exceed the products of `in_row_units`. Shapes: (queries, dim), (queries,)."""
+        """Return how far scores exceed the products of `in_row_units`. Shapes: (queries, dim),
+        (queries,).
+        """
         sums = (starts.astype(np.float64) + ends).sum(axis=1)
         offsets: Floats = (self.config.value_offset * sums).astype(np.float32)
         return offsets
 
     @classmethod
     def new(cls, checkpoint: str, config: ModelConfig) -> Self:
-        """Make an untrained model from a BERT-like checkpoint, whose word embeddings both encoders share, frozen.
+        """Make an untrained model from a BERT-like checkpoint, whose word embeddings both encoders
+        share, frozen.
 
         Raises ModelError if there is no such checkpoint, or it reads too few tokens.
         """
@@ -201,7 +241,9 @@ class Model:
         queries = QueryEncoder(pretrained_backbone(checkpoint), config.shared_query_encoder)
         phrases.backbone.set_input_embeddings(_shared_table(queries))
         if readable_length(phrases.backbone, SHORTEST) < SHORTEST:
-            raise ModelError(f"{checkpoint} reads fewer than {SHORTEST} tokens: start from another checkpoint")
+            raise ModelError(
+                f"{checkpoint} reads fewer than {SHORTEST} tokens: start from another checkpoint"
+            )
         length = readable_length(phrases.backbone, config.window.length)
         config = dataclasses.replace(
             config,
@@ -214,7 +256,8 @@ class Model:
 
     @classmethod
     def open(cls, source: str | Path, device: str = "auto") -> Self:
-        """Read a model: `default`, a model folder, a checkpoint of the original code, or a hub name.
+        """Read a model: `default`, a model folder, a checkpoint of the original code, or a hub
+        name.
 
         Raises ModelError if it is missing, damaged, not a kbq model, or of another format.
         """
@@ -224,9 +267,11 @@ class Model:
         elif (config := read_whole_config(folder)).base:
             model = cls._open_tuned(folder, config, device)
         else:
-            tokenizer, casing = saved_tokenizer(folder), _read_casing(folder)
+            tokenizer = saved_tokenizer(folder)
+            casing = _read_casing(folder)
             lasting = folder.absolute()  # wherever the process goes before phrases are read
-            new, read = partial(empty_backbone, lasting), partial(read_model_weights, lasting, config)
+            new = partial(empty_backbone, lasting)
+            read = partial(read_model_weights, lasting, config)
             model = cls._assembled(folder, config, tokenizer, new, read, device, casing)
         model.source = lasting_name(str(source))
         give_memory_back()  # memory of the weights before they were loaded
@@ -234,29 +279,40 @@ class Model:
 
     @classmethod
     def of_official(cls, checkpoint: Any, vocabulary: Path, device: str = "auto") -> Self:
-        """Make a model with the weights of an `OfficialCheckpoint`; `vocabulary` is the folder with its word pieces.
+        """Make a model with the weights of an `OfficialCheckpoint`; `vocabulary` is the folder with
+        its word pieces.
 
-        Raises ModelError if it can only encode queries, or the vocabulary is missing or another one.
+        Raises ModelError if it can only encode queries, or the vocabulary is missing or another
+        one.
         """
-        folder, shape = checkpoint.folder, checkpoint.shape
+        folder = checkpoint.folder
+        shape = checkpoint.shape
         if not checkpoint.has_phrases:
             raise ModelError(
-                f"{folder} has encoders of queries, but none of phrases: say which model it belongs to, with "
-                f"`kbq import checkpoint {folder} --out FOLDER --base MODEL`"
+                f"{folder} has encoders of queries, but none of phrases: say which model it "
+                f"belongs to, with `kbq import checkpoint {folder} --out FOLDER --base MODEL`"
             )
         tokenizer = plugin("checkpoint").read_vocabulary(vocabulary, shape.vocab_size)
-        new, read = partial(Bert, shape), partial(getattr, checkpoint, "weights")
+        new = partial(Bert, shape)
+        read = partial(getattr, checkpoint, "weights")
         model = cls._assembled(folder, checkpoint.config(), tokenizer, new, read, device)
         model.phrases.eval()  # read now, so that the weights of the checkpoint can go
         return model
 
     @classmethod
     def _assembled(
-        cls, folder: Path, config: ModelConfig, tokenizer: Any, new_backbone: Callable[[], Any],
-        read: Callable[[], NamedTensors], device: str, casing: Forms | None = None,
-    ) -> Self:  # fmt: skip
+        cls,
+        folder: Path,
+        config: ModelConfig,
+        tokenizer: Any,
+        new_backbone: Callable[[], Any],
+        read: Callable[[], NamedTensors],
+        device: str,
+        casing: Forms | None = None,
+    ) -> Self:
         """Make networks with such backbones, and with the weights of a folder, as they are stored."""
-        stored, target = read(), choose_device(device)
+        stored = read()
+        target = choose_device(device)
         if "scale" not in stored:
             raise ModelError(f"model folder {folder} lacks the weight `scale`: make it again")
         refuse_other_weights(stored.keys() - {"scale"}, ("phrases.", "queries."), folder)
@@ -273,7 +329,14 @@ class Model:
             load_weights(phrases, read(), "phrases.", folder)
             return phrases.eval().to(target)
 
-        return cls(config, tokenizer, read_phrases, queries.eval().to(target), stored["scale"].numpy(), casing)
+        return cls(
+            config,
+            tokenizer,
+            read_phrases,
+            queries.eval().to(target),
+            stored["scale"].numpy(),
+            casing,
+        )
 
     @classmethod
     def _open_tuned(cls, folder: Path, config: ModelConfig, device: str) -> Self:
@@ -283,11 +346,14 @@ class Model:
                 raise ModelError(f"{config.base} is a query encoder itself")
             base = cls.open(config.base, device)
         except ModelError as error:
-            raise ModelError(f"{folder} holds a query encoder for the model {config.base}: {error}") from None
+            raise ModelError(
+                f"{folder} holds a query encoder for the model {config.base}: {error}"
+            ) from None
         if base.config.phrase_fingerprint != config.phrase_fingerprint:
             raise ModelError(
-                f"{folder} holds a query encoder for the phrase encoder {config.phrase_fingerprint}, but {config.base} "
-                f"now has {base.config.phrase_fingerprint}: tune again with `kbq finetune`"
+                f"{folder} holds a query encoder for the phrase encoder "
+                f"{config.phrase_fingerprint}, but {config.base} now has "
+                f"{base.config.phrase_fingerprint}: tune again with `kbq finetune`"
             )
         weights = read_model_weights(folder, config)
         refuse_other_weights(weights, ("queries.",), folder)
@@ -296,7 +362,9 @@ class Model:
         return base
 
     def save_query_encoder(self, folder: Path, facts: Mapping[str, object]) -> None:
-        """Write the query encoder alone, with facts of its tuning, in float32: int8 would lose the small changes."""
+        """Write the query encoder alone, with facts of its tuning, in float32: int8 would lose the
+        small changes.
+        """
         queries = self._packed_queries("float32")
         self.config = dataclasses.replace(
             self.config,
@@ -311,15 +379,21 @@ class Model:
 
     def _packed_queries(self, weight_type: WeightType) -> NamedTensors:
         """Pack the weights of the query encoder, without the shared word embeddings."""
-        return pack(named_weights(self.queries, "queries.", without=self.word_embeddings), weight_type)
+        return pack(
+            named_weights(self.queries, "queries.", without=self.word_embeddings), weight_type
+        )
 
     def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
-        """Write the model folder; int8 takes a quarter of the bytes. Raises ModelError if it cannot be written."""
+        """Write the model folder; int8 takes a quarter of the bytes. Raises ModelError if it cannot
+        be written.
+        """
         phrases = pack(named_weights(self.phrases, "phrases."), weight_type)
         phrases["scale"] = torch.from_numpy(self.scale)
         queries = self._packed_queries(weight_type)
         self.config = dataclasses.replace(
-            self.config, phrase_fingerprint=fingerprint(phrases), query_fingerprint=fingerprint(queries)
+            self.config,
+            phrase_fingerprint=fingerprint(phrases),
+            query_fingerprint=fingerprint(queries),
         )
         with writing_to(folder, ModelError, also=(SafetensorError,)):
             make_folder(folder)
@@ -333,15 +407,22 @@ class Model:
             write_config(folder, self.config)
 
 
-def _refuse_misfits(folder: Path, config: ModelConfig, tokenizer: Any, backbone: Any, scale: Tensor) -> None:
-    """Raise ModelError if tokenizer, windows or scale belong to another network: every search would fail."""
+def _refuse_misfits(
+    folder: Path, config: ModelConfig, tokenizer: Any, backbone: Any, scale: Tensor
+) -> None:
+    """Raise ModelError if tokenizer, windows or scale belong to another network: every search would
+    fail.
+    """
     network = backbone.config
     pieces = len(backbone.get_input_embeddings().weight)
     tokens = max(config.window.length, config.max_query_tokens)
     # Other networks may have tokens that their own tokenizer only knows by name.
     highest = max(tokenizer.get_vocab().values(), default=0) if isinstance(backbone, Bert) else 0
     read = readable_length(backbone, tokens)
-    lacks_segments = "token_type_ids" in tokenizer.model_input_names and getattr(network, "type_vocab_size", 2) < 2
+    lacks_segments = (
+        "token_type_ids" in tokenizer.model_input_names
+        and getattr(network, "type_vocab_size", 2) < 2
+    )
     lacks_scale = tuple(scale.shape) != (int(network.hidden_size),)
     misfits = {
         f"its tokenizer has a piece {highest:,}, its network {pieces:,}": highest >= pieces,
@@ -350,7 +431,9 @@ def _refuse_misfits(folder: Path, config: ModelConfig, tokenizer: Any, backbone:
         "its scale has another size than its vectors": lacks_scale,
     }
     if problem := next((problem for problem, is_so in misfits.items() if is_so), None):
-        raise ModelError(f"model folder {folder} does not fit together, {problem}: {remedy(folder)}")
+        raise ModelError(
+            f"model folder {folder} does not fit together, {problem}: {remedy(folder)}"
+        )
 
 
 def _read_casing(folder: Path) -> Forms | None:
@@ -360,14 +443,18 @@ def _read_casing(folder: Path) -> Forms | None:
 
 
 def _shared_table(queries: QueryEncoder) -> Any:
-    """Give the query encoder one frozen table of word embeddings, and return it: it is a third of a small model."""
+    """Give the query encoder one frozen table of word embeddings, and return it: it is a third of a
+    small model.
+    """
     table = queries.start.get_input_embeddings()
     table.weight.requires_grad_(False)
     queries.end.set_input_embeddings(table)
     return table
 
 
-def model_of(folder: Path, built_with: str, name: str | Path | None = None, device: str = "auto") -> Model:
+def model_of(
+    folder: Path, built_with: str, name: str | Path | None = None, device: str = "auto"
+) -> Model:
     """Open the model of this name or, without one, the model that a knowledge base was built with."""
     if name is not None:
         return Model.open(as_path(name, "a model"), device)
@@ -376,4 +463,6 @@ def model_of(folder: Path, built_with: str, name: str | Path | None = None, devi
     except ModelError as error:
         if built_with == "default" or Path(built_with).is_dir():
             raise
-        raise ModelError(f"{folder} needs the model it was built with: {error}; say with --model where it is") from None
+        raise ModelError(
+            f"{folder} needs the model it was built with: {error}; say with --model where it is"
+        ) from None

@@ -4,10 +4,11 @@ kbq.json      of models, and of query encoders that were tuned
 sparta.json   of SPARTA models
 seal.json     of readers, which are checkpoints of transformers otherwise
 
-Weights are stored by name, in float32, or in int8 with a scale per row, a quarter of the bytes: a matrix NAME of shape
-(rows, columns) then comes with NAME.scale, of shape (rows, 1).
+Weights are stored by name, in float32, or in int8 with a scale per row, a quarter of the bytes: a
+matrix NAME of shape (rows, columns) then comes with NAME.scale, of shape (rows, 1).
 
-Of a pickle, PyTorch builds tensors and plain values alone. A child process tries it first, as it may take very long.
+Of a pickle, PyTorch builds tensors and plain values alone. A child process tries it first, as it
+may take very long.
 """
 
 import dataclasses
@@ -41,9 +42,11 @@ from kbq.storage.writing import replacing
 from kbq.text.queries import relation_key, slot_of
 
 Record = TypeVar("Record")
-CONFIG, SPARTA = "kbq.json", "sparta.json"
+CONFIG = "kbq.json"
+SPARTA = "sparta.json"
 RECORDS = {CONFIG: 3, SPARTA: 2, seals.SEAL: seals.SEAL_FORMAT}  # format versions
-PARTS = (".json", ".safetensors", ".txt", ".model")  # the endings of a model's files; a README is not one of them
+# The endings of a model's files; a README is not one of them.
+PARTS = (".json", ".safetensors", ".txt", ".model")
 FACTS = "training.json"  # how a model without a kbq.json was trained
 OFFICIAL_WEIGHTS = "pytorch_model.bin"
 DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
@@ -51,7 +54,8 @@ Threshold = Annotated[float, Meta(le=1e6)]  # a logit
 
 WEIGHTS = "model.safetensors"
 # Parts of a safetensors file: bytes that say how long its header is; facts there.
-HEADER_LENGTH, METADATA = 8, "__metadata__"
+HEADER_LENGTH = 8
+METADATA = "__metadata__"
 NamedTensors = dict[str, Tensor]
 
 SECONDS = 30.0  # time of computing, torch's import included
@@ -64,14 +68,17 @@ class ModelConfig:
     window: WindowShape = dataclasses.field(default_factory=WindowShape)
     max_query_tokens: Annotated[int, Meta(ge=1, le=2**20)] = 128
     shared_query_encoder: bool = True
-    filter_threshold: Threshold = -math.inf  # a token is kept if one of its filter logits is above; -inf keeps all
-    edge_threshold: Threshold = -math.inf  # a kept token opens, or closes, phrases if that filter logit is above
+    # A token is kept if one of its filter logits is above; -inf keeps all.
+    filter_threshold: Threshold = -math.inf
+    # A kept token opens, or closes, phrases if that filter logit is above.
+    edge_threshold: Threshold = -math.inf
     length_penalty: float = 0.0  # subtracted from a phrase's score for each token after the first
     marker_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
     # Digest of the phrase encoder's weights, which a knowledge base names, too.
     phrase_fingerprint: str = ""
     query_fingerprint: str = ""  # digest of the query encoder's weights
-    training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
+    # command, data, seed, versions.
+    training: dict[str, object] = dataclasses.field(default_factory=dict)
     base: str = ""  # a tuned query encoder's base: the model with its phrase encoder
     # Multiplies the weights of BM25 and SPARTA, as the scale of dense scores differs.
     lexical_factor: Annotated[float, Meta(ge=0, le=1e6)] = 1.0
@@ -81,8 +88,13 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         # A negative penalty would silently break the bounds of exact search.
-        if not isinstance(self.length_penalty, int | float) or not 0 <= self.length_penalty < math.inf:
-            raise ValueError(f"length_penalty is {self.length_penalty!r}, must be a number, 0 or more")
+        if (
+            not isinstance(self.length_penalty, int | float)
+            or not 0 <= self.length_penalty < math.inf
+        ):
+            raise ValueError(
+                f"length_penalty is {self.length_penalty!r}, must be a number, 0 or more"
+            )
 
     @property
     def tuned_relations(self) -> list[str]:
@@ -92,24 +104,34 @@ class ModelConfig:
         return list(map(str, named)) if isinstance(named, list | tuple) else []
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
-        """Return the relations of slot queries on which a fine-tuned query encoder was not trained; else none."""
+        """Return the relations of slot queries on which a fine-tuned query encoder was not trained;
+        else none.
+        """
         tuned = {relation_key(relation) for relation in self.tuned_relations}
         relations = {slot[1] for slot in map(slot_of, queries) if slot}
-        return sorted(name for name in relations if relation_key(name) not in tuned) if tuned else []
+        return (
+            sorted(name for name in relations if relation_key(name) not in tuned) if tuned else []
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """The content of `kbq.json`: the configuration of a model, and the other files of its folder by name."""
+    """The content of `kbq.json`: the configuration of a model, and the other files of its folder by
+    name.
+    """
 
     config: ModelConfig
     files: dict[str, seals.FileSeal]
 
 
 def write_config(folder: Path, config: ModelConfig) -> None:
-    """Write the configuration of a model folder, last of all its files, as they are sealed by it. Raises OSError."""
+    """Write the configuration of a model folder, last of all its files, as they are sealed by it.
+    Raises OSError.
+    """
     config = dataclasses.replace(config, training=plain_facts(config.training))
-    records.write_record(folder / CONFIG, ModelRecord(config, sealed_files(folder)), RECORDS[CONFIG])
+    records.write_record(
+        folder / CONFIG, ModelRecord(config, sealed_files(folder)), RECORDS[CONFIG]
+    )
 
 
 def plain_facts(facts: dict[str, object]) -> dict[str, object]:
@@ -120,7 +142,9 @@ def plain_facts(facts: dict[str, object]) -> dict[str, object]:
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """Read the configuration of a model folder. Raises ModelError if it is missing, damaged, or of another format."""
+    """Read the configuration of a model folder. Raises ModelError if it is missing, damaged, or of
+    another format.
+    """
     return _read_record(folder).config
 
 
@@ -133,7 +157,9 @@ def _read_record(folder: Path) -> ModelRecord:
     try:
         return read_model_record(folder, CONFIG, ModelRecord)
     except FileNotFoundError:
-        raise ModelError(f"{folder} is not a kbq model (no {CONFIG}): make one with `kbq train encoders`") from None
+        raise ModelError(
+            f"{folder} is not a kbq model (no {CONFIG}): make one with `kbq train encoders`"
+        ) from None
 
 
 def read_whole_config(folder: Path) -> ModelConfig:
@@ -149,7 +175,9 @@ def local_folder(source: str | Path) -> Path:
 
 
 def lasting_name(source: str) -> str:
-    """Return the name to record for a model: the absolute path of a folder; any other name unchanged."""
+    """Return the name to record for a model: the absolute path of a folder; any other name
+    unchanged.
+    """
     return str(Path(source).resolve()) if source != "default" and Path(source).is_dir() else source
 
 
@@ -173,8 +201,11 @@ class _Listed:
 
 
 def record_name(folder: Path) -> str | None:
-    """Return the name of the record of a model, a tuned query encoder or another network of kbq; else None."""
-    name = next((name for name in RECORDS if (folder / name).is_file()), None)  # indexes are sealed, too
+    """Return the name of the record of a model, a tuned query encoder or another network of kbq;
+    else None.
+    """
+    # Indexes are sealed, too.
+    name = next((name for name in RECORDS if (folder / name).is_file()), None)
     is_network = (folder / BERT_CONFIG).is_file() or any(folder.glob("*.safetensors"))
     return name if name != seals.SEAL or is_network else None
 
@@ -185,7 +216,9 @@ def sealed_files(folder: Path) -> dict[str, seals.FileSeal]:
 
 
 def read_model_record(folder: Path, name: str, kind: type[Record]) -> Record:
-    """Read the record of a model. Raises FileNotFoundError, or ModelError if it is damaged or of another version."""
+    """Read the record of a model. Raises FileNotFoundError, or ModelError if it is damaged or of
+    another version.
+    """
     try:
         return _record(folder, name, kind)
     except FileNotFoundError:
@@ -195,24 +228,30 @@ def read_model_record(folder: Path, name: str, kind: type[Record]) -> Record:
 
 
 def _record(folder: Path, name: str, kind: type[Record]) -> Record:
-    """Read a record. Raises OSError or ValueError, or ModelError for another format version or links."""
+    """Read a record. Raises OSError or ValueError, or ModelError for another format version or
+    links.
+    """
     refuse_links(folder)
     try:
         return records.read_record(folder / name, kind, RECORDS[name])
     except records.OtherFormatError as error:
         raise ModelError(
-            f"model folder {folder} has format version {error.found}, this kbq reads {RECORDS[name]}: "
-            "use the kbq version that wrote it"
+            f"model folder {folder} has format version {error.found}, this kbq reads "
+            f"{RECORDS[name]}: use the kbq version that wrote it"
         ) from None
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise ModelError for a folder with links, other than those of the hub's cache, or with devices or pipes."""
+    """Raise ModelError for a folder with links, other than those of the hub's cache, or with
+    devices or pipes.
+    """
     refuse_strange_files(folder, "a model", ModelError, is_in_hub_cache, deep=False)
 
 
 def refuse_damage(folder: Path) -> None:
-    """Raise ModelError if a file of a model is damaged; a folder without a record is not kbq's and has no digests."""
+    """Raise ModelError if a file of a model is damaged; a folder without a record is not kbq's and
+    has no digests.
+    """
     refuse_links(folder)
     name = record_name(folder)
     if name is not None:
@@ -220,22 +259,32 @@ def refuse_damage(folder: Path) -> None:
 
 
 def refuse_changes(folder: Path, files: Mapping[str, seals.FileSeal]) -> None:
-    """Raise ModelError if a file of a model is missing, is not listed, or has another digest than its record lists."""
+    """Raise ModelError if a file of a model is missing, is not listed, or has another digest than
+    its record lists.
+    """
     placed = {folder / name: seal for name, seal in files.items()}
     damage = _strange(folder, placed) or seals.first_damage(placed, at_most=sys.maxsize)
     if damage is not None:
-        what_to_do = remedy(folder) if damage.path in placed else "take it out of the folder, or make the model again"
+        what_to_do = (
+            remedy(folder)
+            if damage.path in placed
+            else "take it out of the folder, or make the model again"
+        )
         raise ModelError(reading_problem(damage.path, damage.problem, what_to_do))
 
 
 def model_files(folder: Path) -> dict[Path, seals.FileSeal]:
-    """Return the files of a model as its record lists them. Raises OSError, ValueError or ModelError, as `_record`."""
+    """Return the files of a model as its record lists them. Raises OSError, ValueError or
+    ModelError, as `_record`.
+    """
     listed = _record(folder, record_name(folder) or CONFIG, _Listed)
     return {folder / name: seal for name, seal in listed.files.items()}
 
 
 def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[seals.Damage]:
-    """Yield all damage in the folder of a model; `report` is called with the bytes of each file that has been read."""
+    """Yield all damage in the folder of a model; `report` is called with the bytes of each file
+    that has been read.
+    """
     try:
         files = model_files(folder)
     except (OSError, ValueError) as error:
@@ -250,7 +299,8 @@ def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[seals.
 
 @contextmanager
 def explained(path: Path, advice: str = "") -> Iterator[None]:
-    """Raise ModelError with one sentence if a file of a model cannot be read: `reading_from`, also for safetensors.
+    """Raise ModelError with one sentence if a file of a model cannot be read: `reading_from`, also
+    for safetensors.
 
     `advice`: what to do about damage; by default the `remedy` of its folder.
     """
@@ -265,18 +315,27 @@ def remedy(folder: Path) -> str:
     if folder.resolve().is_relative_to(PACKAGE.resolve()):
         return "install kbq again"
     if record_name(folder) == seals.SEAL:
-        return f"restore it, make the network again, or delete {folder / seals.SEAL} if you changed it yourself"
+        return (
+            f"restore it, make the network again, or delete {folder / seals.SEAL} if you changed "
+            "it yourself"
+        )
     return "restore it, or make the model again"
 
 
 def _parts(folder: Path) -> list[Path]:
     names = sorted(path.name for path in folder.iterdir() if path.name.endswith(PARTS))
     # macOS leaves ._NAME beside NAME on other file systems, and in archives.
-    return [folder / name for name in names if name not in RECORDS and name[:2] != "._" and (folder / name).is_file()]
+    return [
+        folder / name
+        for name in names
+        if name not in RECORDS and name[:2] != "._" and (folder / name).is_file()
+    ]
 
 
 def _strange(folder: Path, files: Mapping[Path, seals.FileSeal]) -> seals.Damage | None:
-    """Find a listed file that lies elsewhere or is no file, or a file that would be read but is not listed."""
+    """Find a listed file that lies elsewhere or is no file, or a file that would be read but is not
+    listed.
+    """
     for path in files:
         if path.parent != folder:
             return seals.Damage(folder, ValueError(f"it lists {path}, which is elsewhere"))
@@ -284,12 +343,16 @@ def _strange(folder: Path, files: Mapping[Path, seals.FileSeal]) -> seals.Damage
             return seals.Damage(path, ValueError("it is not a file"))
     for path in _parts(folder):
         if path not in files:
-            return seals.Damage(path, ValueError("it has come into the folder since the model was written"))
+            return seals.Damage(
+                path, ValueError("it has come into the folder since the model was written")
+            )
     return None
 
 
 def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> NamedTensors:
-    """Return the parameters of a network by name, except `without`; a shared one appears under its first name only."""
+    """Return the parameters of a network by name, except `without`; a shared one appears under its
+    first name only.
+    """
     seen = set() if without is None else {without.data_ptr()}
     named = {}
     for name, tensor in network.state_dict().items():
@@ -315,23 +378,32 @@ def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
 
 
 def save_tensors(weights: NamedTensors, path: Path, facts: Mapping[str, str] | None = None) -> None:
-    """Replace a file of weights; equal weights and facts give equal bytes. Raises OSError or SafetensorError."""
+    """Replace a file of weights; equal weights and facts give equal bytes. Raises OSError or
+    SafetensorError.
+    """
     with replacing(path) as partial:
         save_file(weights, partial, dict(facts) if facts else None)
         if not facts or len(facts) == 1:
             return
-        with partial.open("r+b") as file:  # safetensors writes facts in an order that differs between runs
+        # Safetensors writes facts in an order that differs between runs.
+        with partial.open("r+b") as file:
             size = int.from_bytes(file.read(HEADER_LENGTH), "little")
             header = json.loads(file.read(size))
             header[METADATA] = dict(sorted(header[METADATA].items()))
             file.seek(HEADER_LENGTH)
-            file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size))
+            file.write(
+                json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size)
+            )
 
 
 def read_weights(path: Path, prefix: str = "") -> NamedTensors:
-    """Read the weights of a file whose names begin with `prefix`; int8 becomes float32. Raises ModelError."""
+    """Read the weights of a file whose names begin with `prefix`; int8 becomes float32. Raises
+    ModelError.
+    """
     with explained(path):
-        stored = {name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)}
+        stored = {
+            name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)
+        }
         refuse_not_finite(stored)
         return unpacked(stored)
 
@@ -339,15 +411,23 @@ def read_weights(path: Path, prefix: str = "") -> NamedTensors:
 def read_model_weights(folder: Path, config: ModelConfig) -> NamedTensors:
     """Read the weights of a model folder as they are stored.
 
-    Raises ModelError if they are missing or damaged, or have other fingerprints than the config names.
+    Raises ModelError if they are missing or damaged, or have other fingerprints than the config
+    names.
     """
     with explained(folder / WEIGHTS):
         stored: NamedTensors = load_file(folder / WEIGHTS)
-        parts = {"query": {name: tensor for name, tensor in stored.items() if name.startswith("queries.")}}
+        parts = {
+            "query": {
+                name: tensor for name, tensor in stored.items() if name.startswith("queries.")
+            }
+        }
         if not config.base:
-            parts["phrase"] = {name: tensor for name, tensor in stored.items() if name not in parts["query"]}
+            parts["phrase"] = {
+                name: tensor for name, tensor in stored.items() if name not in parts["query"]
+            }
         for side, weights in parts.items():
-            named, found = getattr(config, f"{side}_fingerprint"), fingerprint(weights)
+            named = getattr(config, f"{side}_fingerprint")
+            found = fingerprint(weights)
             if named != found:
                 raise ValueError(f"its {side} fingerprint is {found}, {CONFIG} names {named}")
         refuse_not_finite(stored)
@@ -355,37 +435,57 @@ def read_model_weights(folder: Path, config: ModelConfig) -> NamedTensors:
 
 
 def unpacked(stored: NamedTensors) -> NamedTensors:
-    """Return stored weights, with int8 as float32. Raises ValueError if a scale is missing, or of another shape."""
+    """Return stored weights, with int8 as float32. Raises ValueError if a scale is missing, or of
+    another shape.
+    """
     weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
     for name, tensor in weights.items():
         if tensor.dtype == torch.int8:
             scale = stored.get(f"{name}.scale")
             # Any other shape could have any size.
             if scale is None or scale.shape != (*tensor.shape[:1], 1):
-                raise ValueError(f"it lacks {name}.scale, a number for each of {len(tensor):,} rows")
+                raise ValueError(
+                    f"it lacks {name}.scale, a number for each of {len(tensor):,} rows"
+                )
             weights[name] = tensor.float() * scale
     return weights
 
 
 def refuse_not_finite(weights: Mapping[str, Tensor]) -> None:
-    """Raise ValueError for NaN and infinity, with which all answers are equally good, and for unusual types."""
+    """Raise ValueError for NaN and infinity, with which all answers are equally good, and for
+    unusual types.
+    """
     for name, tensor in weights.items():
         if tensor.is_complex() or (tensor.is_floating_point() and tensor.itemsize < 2):
             raise ValueError(f"its weight {name} holds {tensor.dtype}, which kbq does not read")
-        # A pass without a copy, 20 times faster than `isfinite` of all elements; NaN is both the least and the most.
-        if tensor.is_floating_point() and tensor.numel() and not all(map(math.isfinite, map(float, tensor.aminmax()))):
+        # A pass without a copy, 20 times faster than `isfinite` of all elements; NaN is both the
+        # least and the most.
+        if (
+            tensor.is_floating_point()
+            and tensor.numel()
+            and not all(map(math.isfinite, map(float, tensor.aminmax())))
+        ):
             raise ValueError(f"its weight {name} holds NaN or infinity")
 
 
 def load_weights(
-    network: nn.Module, weights: NamedTensors, prefix: str, folder: Path, given: Tensor | None = None
+    network: nn.Module,
+    weights: NamedTensors,
+    prefix: str,
+    folder: Path,
+    given: Tensor | None = None,
 ) -> None:
-    """Load all parameters of a network except `given` from the weights, float32 or as stored, that begin with `prefix`.
+    """Load all parameters of a network except `given` from the weights, float32 or as stored, that
+    begin with `prefix`.
 
-    Raises ModelError if weights of the model in `folder` are missing, and would stay uninitialised, have other shapes
-    or no place, or the place of another weight with other values.
+    Raises ModelError if weights of the model in `folder` are missing, and would stay uninitialised,
+    have other shapes or no place, or the place of another weight with other values.
     """
-    own = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+    own = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in weights.items()
+        if name.startswith(prefix)
+    }
     with explained(folder / WEIGHTS):
         tensors = unpacked(own)
     places = network.state_dict()
@@ -398,12 +498,14 @@ def load_weights(
                 surplus.append(name)
     if surplus:
         raise ModelError(
-            f"model folder {folder} has {len(surplus)} weights that its config has no place for, the first is "
-            f"{prefix}{surplus[0]}: put back the config that belongs to them"
+            f"model folder {folder} has {len(surplus)} weights that its config has no place for, "
+            f"the first is {prefix}{surplus[0]}: put back the config that belongs to them"
         )
     missing = [name for name, place in places.items() if place.data_ptr() not in taken]
     if missing:
-        raise ModelError(f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}")
+        raise ModelError(
+            f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}"
+        )
     try:
         network.load_state_dict(tensors, strict=False)
     except RuntimeError as error:
@@ -416,14 +518,18 @@ def refuse_other_weights(weights: Iterable[str], prefixes: tuple[str, ...], fold
     """Raise ModelError for weights that belong to none of the networks of a folder."""
     others = [name for name in weights if not name.startswith(prefixes)]
     if others:
-        raise ModelError(f"model folder {folder} has {len(others)} weights of no network, the first is {others[0]}")
+        raise ModelError(
+            f"model folder {folder} has {len(others)} weights of no network, the first is "
+            f"{others[0]}"
+        )
 
 
 def fingerprint(weights: NamedTensors) -> str:
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(name.encode())
-        digest.update(weights[name].reshape(-1).view(torch.uint8).numpy().data)  # NumPy does not have every type
+        # NumPy does not have every type.
+        digest.update(weights[name].reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]
 
 
@@ -449,7 +555,9 @@ def _try(path: Path) -> None:
 
 
 def refuse_unusual(weights: Mapping[str, Tensor]) -> None:
-    """Raise ValueError for tensors that are not plain: without values, sparse, quantised, larger than their storage."""
+    """Raise ValueError for tensors that are not plain: without values, sparse, quantised, larger
+    than their storage.
+    """
     for name, tensor in weights.items():
         is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
         if not is_plain or tensor.is_quantized or tensor.is_nested or tensor.is_complex():

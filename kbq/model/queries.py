@@ -1,7 +1,7 @@
 """Queries: encode texts as pairs of vectors. Source: arXiv 2012.12624, section 3.2.
 
-The `[SEP]` of `subject [SEP] relation` becomes the tokenizer's separator; mentions are marked with `[START_ENT]` and
-`[END_ENT]`.
+The `[SEP]` of `subject [SEP] relation` becomes the tokenizer's separator; mentions are marked with
+`[START_ENT]` and `[END_ENT]`.
 """
 
 import copy
@@ -31,8 +31,8 @@ SHOWN = 60  # characters of a query in a message
 class QueryEncoder(nn.Module):
     """Start and end vector: the last hidden state of the first token, not normalised.
 
-    Either two backbones, as in the paper, or one shared backbone with a linear head for each vector, which halves the
-    cost of a query.
+    Either two backbones, as in the paper, or one shared backbone with a linear head for each
+    vector, which halves the cost of a query.
     """
 
     _recorded: bert.Recorded | None = None
@@ -62,7 +62,9 @@ class QueryEncoder(nn.Module):
         return {name: value for name, value in self.__dict__.items() if name != "_recorded"}
 
     def last_layers(self, share: float) -> list[nn.Module]:
-        """Return the last layers of each backbone, this share of them, rounded up; all of a backbone without layers."""
+        """Return the last layers of each backbone, this share of them, rounded up; all of a
+        backbone without layers.
+        """
         found: list[nn.Module] = []
         for backbone in dict.fromkeys((self.start, self.end)):
             lists = [module for module in backbone.modules() if isinstance(module, nn.ModuleList)]
@@ -75,8 +77,11 @@ class QueryEncoder(nn.Module):
         firsts = bert.first_states(self.start, ids)
         lasts = firsts if self.end is self.start else bert.first_states(self.end, ids)
         dtype = dtype_for(self.start, bert.CPU)
-        start, end = bert.product_of(self.start_head, dtype), bert.product_of(self.end_head, dtype)
-        return torch.cat([start(row) for row in firsts]).float(), torch.cat([end(row) for row in lasts]).float()
+        start = bert.product_of(self.start_head, dtype)
+        end = bert.product_of(self.end_head, dtype)
+        return torch.cat([start(row) for row in firsts]).float(), torch.cat(
+            [end(row) for row in lasts]
+        ).float()
 
 
 def _identity(dim: int) -> bert.Linear:
@@ -90,7 +95,9 @@ def marker_tokens(tokenizer: Any) -> dict[str, str]:
     """Return the token of each marker in an untrained model; a marker without one is ordinary text."""
     known = tokenizer.get_vocab()
     mentions = (("[START_ENT]", "[unused1]"), ("[END_ENT]", "[unused2]"))
-    return {"[SEP]": tokenizer.sep_token} | {marker: token for marker, token in mentions if token in known}
+    return {"[SEP]": tokenizer.sep_token} | {
+        marker: token for marker, token in mentions if token in known
+    }
 
 
 class QueryTokenizer:
@@ -110,26 +117,35 @@ class QueryTokenizer:
             max_tokens: longest query, special tokens included.
             marker_tokens: the token of each marker, for instance {"[SEP]": "[SEP]"}.
             casing: the capitals of words, for queries without any.
-            official: read queries as the original code does: cut long ones, and keep a final question mark.
+            official: read queries as the original code does: cut long ones, and keep a final
+                question mark.
         """
         self.tokenizer = tokenizer
         self.official = official
         self.max_tokens = max_tokens
         self.casing = casing or {}
-        self.marker_ids = {marker: [tokenizer.convert_tokens_to_ids(token)] for marker, token in marker_tokens.items()}
+        self.marker_ids = {
+            marker: [tokenizer.convert_tokens_to_ids(token)]
+            for marker, token in marker_tokens.items()
+        }
 
     def ids_of(self, text: str) -> list[int]:
-        """Return the ids of `[CLS] query [SEP]`. Raises QueryError if it is malformed or too long for the encoder."""
+        """Return the ids of `[CLS] query [SEP]`. Raises QueryError if it is malformed or too long
+        for the encoder.
+        """
         check_query(text)
         if len(text) > MOST_CHARACTERS:
             most = f"at most {MOST_CHARACTERS:,} are read"
-            raise QueryError(f"the query {_shown(text)} has {len(text):,} characters, {most}: shorten it")
+            raise QueryError(
+                f"the query {_shown(text)} has {len(text):,} characters, {most}: shorten it"
+            )
         ids = self._pieces(text)
         if self.official:
             ids = ids[: self.max_tokens - 1]
         if len(ids) >= self.max_tokens:
             raise QueryError(
-                f"the query {_shown(text)} has {len(ids) + 1} tokens, the encoder reads {self.max_tokens}: shorten it"
+                f"the query {_shown(text)} has {len(ids) + 1} tokens, the encoder reads "
+                f"{self.max_tokens}: shorten it"
             )
         return [*ids, self.tokenizer.sep_token_id]
 
@@ -143,24 +159,34 @@ class QueryTokenizer:
 
     def is_short_enough(self, text: str) -> bool:
         """Whether a text, be it a query or not, is not too long for the encoder."""
-        return len(text) <= MOST_CHARACTERS and (self.official or len(self._pieces(text)) < self.max_tokens)
+        return len(text) <= MOST_CHARACTERS and (
+            self.official or len(self._pieces(text)) < self.max_tokens
+        )
 
     def numbers(self, words: Sequence[str]) -> list[int | None]:
-        """Return the ids of words, lower for common words; None for a word that is not one token of the vocabulary."""
+        """Return the ids of words, lower for common words; None for a word that is not one token of
+        the vocabulary.
+        """
         ids = [encoding.ids for encoding in encodings(self.tokenizer, words)]
         unknown = self.tokenizer.unk_token_id
         return [found[0] if len(found) == 1 and found[0] != unknown else None for found in ids]
 
     def _pieces(self, text: str) -> list[int]:
-        """Return [CLS] and the word pieces, without a final question mark, which carries no information."""
+        """Return [CLS] and the word pieces, without a final question mark, which carries no
+        information.
+        """
         ids = [self.tokenizer.cls_token_id]
         text = text.strip() if self.official else text.strip().removesuffix("?")
-        pieces, markers = MARKERS.split(text), [marker.upper() for marker in MARKERS.findall(text)]
+        pieces = MARKERS.split(text)
+        markers = [marker.upper() for marker in MARKERS.findall(text)]
         if self.casing and all(piece == piece.lower() for piece in pieces):
             pieces = [truecased(piece, self.casing) for piece in pieces]
-        for encoding, marker in zip(encodings(self.tokenizer, pieces), [*markers, None], strict=True):
+        for encoding, marker in zip(
+            encodings(self.tokenizer, pieces), [*markers, None], strict=True
+        ):
             ids += encoding.ids
-            if marker is not None and marker not in self.marker_ids:  # the vocabulary has no token for it
+            # The vocabulary has no token for it.
+            if marker is not None and marker not in self.marker_ids:
                 (found,) = encodings(self.tokenizer, [marker], special=True)
                 self.marker_ids[marker] = found.ids
             ids += self.marker_ids[marker] if marker else []
@@ -174,14 +200,21 @@ def check_query(text: str) -> None:
     sides = SEPARATOR.split(text)
     if len(sides) > 2:
         raise QueryError(
-            f'the query {_shown(text)} has {len(sides) - 1} "[SEP]": write "subject [SEP] relation" with one'
+            f'the query {_shown(text)} has {len(sides) - 1} "[SEP]": write "subject [SEP] '
+            'relation" with one'
         )
     if not all(map(_has_content, sides)):
-        raise QueryError(f'the query {_shown(text)} has nothing on one side of "[SEP]": write "subject [SEP] relation"')
+        raise QueryError(
+            f'the query {_shown(text)} has nothing on one side of "[SEP]": write "subject [SEP] '
+            'relation"'
+        )
 
 
-def refuse_unreadable(texts: Sequence[str], tokenizers: Sequence[ReadsQueries], places: Sequence[str] = ()) -> None:
-    """Raise QueryError for queries that are malformed, or that one of these tokenizers cannot read; it names all.
+def refuse_unreadable(
+    texts: Sequence[str], tokenizers: Sequence[ReadsQueries], places: Sequence[str] = ()
+) -> None:
+    """Raise QueryError for queries that are malformed, or that one of these tokenizers cannot read;
+    it names all.
 
     `places`: where each query stands, for the message.
     """
@@ -203,7 +236,9 @@ def refuse_unreadable(texts: Sequence[str], tokenizers: Sequence[ReadsQueries], 
 
 
 def _has_content(text: str) -> bool:
-    return any(letter.isprintable() and not letter.isspace() for letter in text.strip().removesuffix("?"))
+    return any(
+        letter.isprintable() and not letter.isspace() for letter in text.strip().removesuffix("?")
+    )
 
 
 def _shown(text: str) -> str:
@@ -213,11 +248,17 @@ def _shown(text: str) -> str:
 
 
 @torch.inference_mode()
-def encode_queries(encoder: QueryEncoder, ids: list[list[int]], pad_id: int) -> tuple[Floats, Floats]:
-    """Return start and end vectors of tokenised queries, in order; see `each_alone`. Shapes: (queries, dim)."""
+def encode_queries(
+    encoder: QueryEncoder, ids: list[list[int]], pad_id: int
+) -> tuple[Floats, Floats]:
+    """Return start and end vectors of tokenised queries, in order; see `each_alone`. Shapes:
+    (queries, dim).
+    """
     device = next(encoder.parameters()).device
-    dim, lengths = int(encoder.start.config.hidden_size), [len(row) for row in ids]
-    starts, ends = np.empty((len(ids), dim), np.float32), np.empty((len(ids), dim), np.float32)
+    dim = int(encoder.start.config.hidden_size)
+    lengths = [len(row) for row in ids]
+    starts = np.empty((len(ids), dim), np.float32)
+    ends = np.empty((len(ids), dim), np.float32)
     if bert.is_batch_invariant(encoder.start, device):
         for members in buckets(lengths, batch_tokens(device)):
             start, end = encoder.each_alone([ids[i] for i in members])
@@ -226,6 +267,10 @@ def encode_queries(encoder: QueryEncoder, ids: list[list[int]], pad_id: int) -> 
     together, multiple = bert.batch_shape(device)
     for members, length in bert.alike(lengths, together, multiple):
         shape = together, readable_length(encoder.start, length)
-        start, end = encoder.recorded(device)(*bert.in_shape([ids[i] for i in members], shape, pad_id, device))
-        starts[members], ends[members] = (side[: len(members)].cpu().numpy() for side in (start, end))
+        start, end = encoder.recorded(device)(
+            *bert.in_shape([ids[i] for i in members], shape, pad_id, device)
+        )
+        starts[members], ends[members] = (
+            side[: len(members)].cpu().numpy() for side in (start, end)
+        )
     return starts, ends

@@ -1,10 +1,11 @@
 """Tokenizer: split texts into word pieces; restore capitals in lower-case queries.
 
-`tokenizer.json` is read without transformers, whose import takes seconds. `FastTokenizer` has the part of the interface
-of transformers' tokenizers that kbq uses, so that either can be used.
+`tokenizer.json` is read without transformers, whose import takes seconds. `FastTokenizer` has the
+part of the interface of transformers' tokenizers that kbq uses, so that either can be used.
 
-Paragraphs are cut into windows that fit the encoder: `[CLS] title [SEP] stretch of one paragraph [SEP]`. Neighbouring
-windows overlap, so that a token near a cut still has context on both sides; exactly one window owns each token.
+Paragraphs are cut into windows that fit the encoder:
+`[CLS] title [SEP] stretch of one paragraph [SEP]`. Neighbouring windows overlap, so that a token
+near a cut still has context on both sides; exactly one window owns each token.
 Source: arXiv 2012.12624, section 3.
 """
 
@@ -32,7 +33,8 @@ from kbq.storage.writing import write_text
 Forms = Mapping[str, str]  # word in lower case → its most frequent form, if that differs
 WORD = re.compile(r"\w+(?:['’]\w+)*")
 SENTENCE_END = re.compile(r"(?:^|[.!?:•\n][\"'”’)\]]*)\s*[\"'“‘(\[]*$")
-CONFIG, FILE = "tokenizer_config.json", "tokenizer.json"
+CONFIG = "tokenizer_config.json"
+FILE = "tokenizer.json"
 BERT: dict[str, Any] = {
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",
@@ -42,7 +44,8 @@ BERT: dict[str, Any] = {
     "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
 }
 OTHERS: dict[str, Any] = {"model_input_names": ["input_ids", "attention_mask"]}
-DEFAULTS = {  # the classes that use tokenizer.json as it is, and the defaults of their configuration
+# The classes that use tokenizer.json as it is, and the defaults of their configuration.
+DEFAULTS = {
     "BertTokenizer": BERT,
     "BertTokenizerFast": BERT,
     "PreTrainedTokenizerFast": OTHERS,
@@ -63,20 +66,29 @@ class FastTokenizer:
         self.model_input_names: list[str] = list(config["model_input_names"])
         named = {name: _content(token) for name, token in config.items() if name.endswith("_token")}
         others = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
-        others = [_content(token) for token in (others.values() if isinstance(others, dict) else others)]
-        self._special = [token for token in dict.fromkeys([*named.values(), *others]) if token is not None]
+        others = [
+            _content(token) for token in (others.values() if isinstance(others, dict) else others)
+        ]
+        self._special = [
+            token for token in dict.fromkeys([*named.values(), *others]) if token is not None
+        ]
         self.sep_token = named.get("sep_token")
         self.cls_token_id, self.sep_token_id, self.pad_token_id, self.unk_token_id = (
-            inner.token_to_id(named.get(name) or "") for name in ("cls_token", "sep_token", "pad_token", "unk_token")
+            inner.token_to_id(named.get(name) or "")
+            for name in ("cls_token", "sep_token", "pad_token", "unk_token")
         )
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Read the fast tokenizer of a folder, or None if it is damaged, or transformers might read it differently."""
+        """Read the fast tokenizer of a folder, or None if it is damaged, or transformers might read
+        it differently.
+        """
         try:
             written = read_object(folder / CONFIG)
             return cls(Tokenizer.from_file(str(folder / FILE)), written)
-        except BaseException as error:  # tokenizers raises nothing narrower; transformers then names the problem
+        except (
+            BaseException
+        ) as error:  # tokenizers raises nothing narrower; transformers then names the problem
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
             return None
@@ -109,7 +121,9 @@ class FastTokenizer:
 
 
 def encodings(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[Encoding]:
-    """Return the word pieces of each text, without added special tokens; `special`: recognise those in the text."""
+    """Return the word pieces of each text, without added special tokens; `special`: recognise those
+    in the text.
+    """
     inner: Tokenizer = tokenizer.backend_tokenizer
     inner.no_truncation()
     inner.no_padding()
@@ -124,12 +138,16 @@ def encodings(tokenizer: Any, texts: Sequence[str], special: bool = False) -> li
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether an error is a fault that a library in Rust did not expect; it is no `Exception`, and ends threads."""
+    """Whether an error is a fault that a library in Rust did not expect; it is no `Exception`, and
+    ends threads.
+    """
     return type(error).__name__ == "PanicException"
 
 
 def _content(token: Any) -> str | None:
-    """Return the text of a special token, which may be written with its settings, or None for anything else."""
+    """Return the text of a special token, which may be written with its settings, or None for
+    anything else.
+    """
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
 
@@ -139,7 +157,8 @@ def is_cased(tokenizer: Any) -> bool:
 
 
 def usual_forms(texts: Iterable[str]) -> Forms:
-    """Return the most frequent form of every word; of equally frequent forms, the first by code points.
+    """Return the most frequent form of every word; of equally frequent forms, the first by code
+    points.
 
     >>> usual_forms(["The city of Warsaw. Warsaw is in Poland, the USA is not."])
     {'warsaw': 'Warsaw', 'poland': 'Poland', 'usa': 'USA'}
@@ -149,13 +168,16 @@ def usual_forms(texts: Iterable[str]) -> Forms:
         for match in WORD.finditer(text):
             if not opens_sentence(text, match.start()):
                 counts.setdefault(match[0].lower(), Counter())[match[0]] += 1
-    usual = {word: min(forms, key=lambda form: (-forms[form], form)) for word, forms in counts.items()}
+    usual = {
+        word: min(forms, key=lambda form: (-forms[form], form)) for word, forms in counts.items()
+    }
     return {word: form for word, form in usual.items() if form != word}
 
 
 def opens_sentence(text: str, start: int) -> bool:
     """Whether the word that starts at a character is the first of a sentence."""
-    return SENTENCE_END.search(text, max(0, start - 8), start) is not None  # a few quotes and blanks may come between
+    # A few quotes and blanks may come between.
+    return SENTENCE_END.search(text, max(0, start - 8), start) is not None
 
 
 def truecased(text: str, forms: Forms) -> str:
@@ -173,7 +195,8 @@ def truecased(text: str, forms: Forms) -> str:
 class WindowShape:
     """Lengths in tokens; `length` counts the whole window, special tokens included.
 
-    `title_segment`: the segment that the title is marked with; the original code marks it as it marks the paragraph.
+    `title_segment`: the segment that the title is marked with; the original code marks it as it
+    marks the paragraph.
     """
 
     length: Annotated[int, Meta(le=2**20)] = 256
@@ -185,8 +208,8 @@ class WindowShape:
         room = self.length - self.max_title - 3  # [CLS] title [SEP] … [SEP]
         if not 0 <= self.overlap < room:
             raise ValueError(
-                f"overlap is {self.overlap}, must be from 0 to {room - 1} in windows of {self.length} tokens "
-                f"with {self.max_title} for the title"
+                f"overlap is {self.overlap}, must be from 0 to {room - 1} in windows of "
+                f"{self.length} tokens with {self.max_title} for the title"
             )
 
 
@@ -194,7 +217,8 @@ class WindowShape:
 class Tokens:
     """The tokens of one paragraph. Arrays have shape (tokens,).
 
-    `starts` and `ends` are the characters [start, end) of the word that a token belongs to, so that phrases never
+    `starts` and `ends` are the characters [start, end) of the word that a token belongs to, so that
+    phrases never
     begin or end inside a word.
     """
 
@@ -222,11 +246,16 @@ def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
     numbers = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in found))
     offsets = np.fromiter(numbers, np.uint32, 2 * int(bounds[-1])).reshape(-1, 2)
     for text, (begin, stop) in zip(texts, pairwise(bounds), strict=True):
-        if not text.isascii() and _has_marks(text):  # a tokenizer may strip combining marks, which belong to no piece
+        # A tokenizer may strip combining marks, which belong to no piece.
+        if not text.isascii() and _has_marks(text):
             own = offsets[begin:stop]
             limits = [*own[1:, 0].tolist(), len(text)]
-            own[:, 1] = [_after_marks(text, *places) for places in zip(own[:, 1].tolist(), limits, strict=False)]
-    words = np.array(list(chain.from_iterable(encoding.word_ids for encoding in found)), np.float64)  # NaN: none
+            own[:, 1] = [
+                _after_marks(text, *places)
+                for places in zip(own[:, 1].tolist(), limits, strict=False)
+            ]
+    # NaN: none.
+    words = np.array(list(chain.from_iterable(encoding.word_ids for encoding in found)), np.float64)
     starts, ends = _of_whole_words(offsets, _continues(texts, bounds, offsets, words))
     return [
         Tokens(pieces, starts[begin:stop], ends[begin:stop])
@@ -235,22 +264,29 @@ def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
 
 
 def _continues(texts: Sequence[str], bounds: Rows, offsets: Positions, words: Doubles) -> Bools:
-    """Whether a piece goes on with the word of the piece before it, in the text, too. Shape: (tokens,)."""
+    """Whether a piece goes on with the word of the piece before it, in the text, too. Shape:
+    (tokens,).
+    """
     follows = np.zeros(len(offsets), bool)
     follows[1:] = (words[1:] == words[:-1]) & (offsets[1:, 0] == offsets[:-1, 1])
     follows[bounds[:-1][bounds[:-1] < len(follows)]] = False  # the first of a text
     places = np.flatnonzero(follows)
     text_of = (bounds.searchsorted(places, side="right") - 1).tolist()
     cuts = offsets[places, 0].tolist()
-    follows[places] = [_inside_word(texts[number], cut) for number, cut in zip(text_of, cuts, strict=True)]
+    follows[places] = [
+        _inside_word(texts[number], cut) for number, cut in zip(text_of, cuts, strict=True)
+    ]
     return follows
 
 
 def _of_whole_words(offsets: Positions, follows: Bools) -> tuple[Positions, Positions]:
-    """Return the first and last character of each piece's word; `follows`: if it continues one. Shapes: (tokens,)."""
+    """Return the first and last character of each piece's word; `follows`: if it continues one.
+    Shapes: (tokens,).
+    """
     places = np.arange(len(offsets))
     starts = offsets[np.maximum.accumulate(np.where(follows, 0, places)), 0]
-    is_last = np.append(starts[1:] >= offsets[1:, 0], True)[: len(places)]  # the next piece begins where its word does
+    # The next piece begins where its word does.
+    is_last = np.append(starts[1:] >= offsets[1:, 0], True)[: len(places)]
     last = np.minimum.accumulate(np.where(is_last, places, len(places))[::-1])[::-1]
     return starts, offsets[last, 1]
 
@@ -267,7 +303,9 @@ def _after_marks(text: str, end: int, limit: int) -> int:
 
 
 def _inside_word(text: str, cut: int) -> bool:
-    """Whether characters cut-1 and cut belong to one word; for some tokenizers, words include punctuation."""
+    """Whether characters cut-1 and cut belong to one word; for some tokenizers, words include
+    punctuation.
+    """
     if not 0 < cut < len(text):
         return False
     both = text[cut - 1 : cut + 1]
@@ -282,14 +320,28 @@ def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
     return min(first, limit), min(max(last, first), limit)
 
 
-def windows(tokenizer: Any, title: list[int], paragraph: Tokens, shape: WindowShape) -> list[Window]:
+def windows(
+    tokenizer: Any, title: list[int], paragraph: Tokens, shape: WindowShape
+) -> list[Window]:
     """Cut a paragraph into windows; title tokens beyond `shape.max_title` are left out."""
     head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
-    return cut(head, paragraph.ids, tokenizer.sep_token_id, shape.length, shape.overlap, shape.title_segment)
+    return cut(
+        head,
+        paragraph.ids,
+        tokenizer.sep_token_id,
+        shape.length,
+        shape.overlap,
+        shape.title_segment,
+    )
 
 
 def cut(
-    head: list[int], paragraph: list[int], separator: int, length: int, overlap: int, head_segment: int = 0
+    head: list[int],
+    paragraph: list[int],
+    separator: int,
+    length: int,
+    overlap: int,
+    head_segment: int = 0,
 ) -> list[Window]:
     """Make windows of at most `length` tokens: `head`, a stretch of the paragraph, `separator`."""
     room = length - len(head) - 1
@@ -303,7 +355,8 @@ def cut(
 
 
 def stretches(tokens: int, room: int, overlap: int) -> list[tuple[int, int, int]]:
-    """Return (first token read, first token owned, last token owned + 1) of each window; the last reads to the end.
+    """Return (first token read, first token owned, last token owned + 1) of each window; the last
+    reads to the end.
 
     >>> stretches(10, room=6, overlap=2)
     [(0, 0, 5), (4, 5, 10)]

@@ -1,6 +1,8 @@
-"""Earlier mention: find where a text last names a subject before a window, so that a reader knows who is meant.
+"""Earlier mention: find where a text last names a subject before a window, so that a reader knows
+who is meant.
 
-A window shows 200 characters on either side of a phrase. In a text about several things, these often say "she" or
+A window shows 200 characters on either side of a phrase. In a text about several things, these
+often say "she" or
 "the mill"; the name stands further up.
 """
 
@@ -9,12 +11,17 @@ import re
 from kbq.text.whole_words import whole_words
 from kbq.words.names import SubjectName
 
-BEFORE, AFTER = 20, 100  # characters of the text around a mention: a title before it, what it is after it
+# Characters of the text around a mention: a title before it, what it is after it.
+BEFORE = 20
+AFTER = 100
 CLAUSE_END = re.compile(r"[.;!?]\s")
 
 
-def earlier_mention(subject: str, title: str, text: str, begin: int, stop: int) -> tuple[int, int] | None:
-    """Return the characters [start, end) of a text around the last mention of a subject before a window.
+def earlier_mention(
+    subject: str, title: str, text: str, begin: int, stop: int
+) -> tuple[int, int] | None:
+    """Return the characters [start, end) of a text around the last mention of a subject before a
+    window.
 
     Args:
         subject: the subject of a slot query.

@@ -1,7 +1,9 @@
-"""Generative reader: write one answer to a query from all paragraphs that a search has found. Source: arXiv 2007.01282.
+"""Generative reader: write one answer to a query from all paragraphs that a search has found.
+Source: arXiv 2007.01282.
 
-Any sequence-to-sequence checkpoint of transformers can write. Its encoder reads each paragraph alone, with the query,
-and its decoder attends to all of them, joined in the order of the search (fusion in decoder).
+Any sequence-to-sequence checkpoint of transformers can write. Its encoder reads each paragraph
+alone, with the query, and its decoder attends to all of them, joined in the order of the search
+(fusion in decoder).
 """
 
 import hashlib
@@ -42,7 +44,8 @@ class PromptTokenizer:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         if len(ids) > MAX_QUERY:
             raise QueryError(
-                f"the query {text[:60]!r}… has {len(ids)} tokens, the reader reads {MAX_QUERY}: shorten it"
+                f"the query {text[:60]!r}… has {len(ids)} tokens, the reader reads {MAX_QUERY}: "
+                "shorten it"
             )
         return ids
 
@@ -56,18 +59,22 @@ class GenerativeReader:
 
     def __init__(self, network: Any, tokenizer: Any, source: str) -> None:
         """Raises ModelError if the checkpoint does not say how an answer begins."""
-        self.network, self.tokenizer, self.source = network, tokenizer, source
+        self.network = network
+        self.tokenizer = tokenizer
+        self.source = source
         configs = network.generation_config, network.config
         if all(getattr(config, "decoder_start_token_id", None) is None for config in configs):
             raise ModelError(
-                f"{source} names no decoder start token, with which an answer begins: add decoder_start_token_id to "
-                "its config.json"
+                f"{source} names no decoder start token, with which an answer begins: add "
+                "decoder_start_token_id to its config.json"
             )
         self.query_tokenizer = PromptTokenizer(tokenizer)
 
     @classmethod
     def open(cls, folder: Path, source: str, device: str = "auto") -> Self:
-        """Open a checkpoint. Raises ModelError if it is damaged, or larger than the memory that is free."""
+        """Open a checkpoint. Raises ModelError if it is damaged, or larger than the memory that is
+        free.
+        """
         refuse_too_large(folder, source)
         library = hugging_face()
         problem = "is not a sequence-to-sequence checkpoint that transformers can read"
@@ -77,7 +84,9 @@ class GenerativeReader:
             )
             tokenizer = library.AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
         if facts["missing_keys"]:
-            raise ModelError(f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again")
+            raise ModelError(
+                f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again"
+            )
         return cls(network.eval().to(choose_device(device)), tokenizer, source)
 
     def fingerprint(self) -> str:
@@ -85,15 +94,24 @@ class GenerativeReader:
         digest = hashlib.blake2b(digest_size=16)
         for name, tensor in sorted(self.network.state_dict().items()):
             digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(
+                tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            )
         return digest.hexdigest()
 
     def answers(
-        self, texts: Sequence[str], retrieved: Sequence[Sequence[Answer]], k: int, unit: Unit, weight: float
+        self,
+        texts: Sequence[str],
+        retrieved: Sequence[Sequence[Answer]],
+        k: int,
+        unit: Unit,
+        weight: float,
     ) -> list[list[Answer]]:
-        """Write one answer to each query; it stands first on the best paragraph that has its text, or on the best.
+        """Write one answer to each query; it stands first on the best paragraph that has its text,
+        or on the best.
 
-        The other paragraphs follow as evidence, each as a whole. `weight` is not used, as all write together.
+        The other paragraphs follow as evidence, each as a whole. `weight` is not used, as all write
+        together.
         """
         found = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
@@ -104,29 +122,44 @@ class GenerativeReader:
     @torch.inference_mode()
     def write(self, query: str, paragraphs: Sequence[Answer]) -> str:
         """Write the likeliest answer, word by word, from all paragraphs."""
-        prompts = [PROMPT.format(query=query, title=hit.title, context=hit.context) for hit in paragraphs]
+        prompts = [
+            PROMPT.format(query=query, title=hit.title, context=hit.context) for hit in paragraphs
+        ]
         given = self.tokenizer(
-            prompts, truncation=True, max_length=LENGTH, padding=True, return_token_type_ids=False, return_tensors="pt"
+            prompts,
+            truncation=True,
+            max_length=LENGTH,
+            padding=True,
+            return_token_type_ids=False,
+            return_tensors="pt",
         ).to(self.network.device)
         with autocast(self.network.device, self.network):
             states, mask = self.joined(given["input_ids"], given["attention_mask"])
             tokens = self.network.generate(
-                encoder_outputs=hugging_face().modeling_outputs.BaseModelOutput(last_hidden_state=states),
-                attention_mask=mask, max_new_tokens=LONGEST, do_sample=False, num_beams=1,
-            )  # fmt: skip
+                encoder_outputs=hugging_face().modeling_outputs.BaseModelOutput(
+                    last_hidden_state=states
+                ),
+                attention_mask=mask,
+                max_new_tokens=LONGEST,
+                do_sample=False,
+                num_beams=1,
+            )
         return " ".join(str(self.tokenizer.decode(tokens[0], skip_special_tokens=True)).split())
 
     def joined(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Encode prompts one beside the other, and join their states to one long text.
 
-        Shapes: ids and mask (prompts, tokens), results (1, prompts × tokens, dim) and (1, prompts × tokens).
+        Shapes: ids and mask (prompts, tokens), results (1, prompts × tokens, dim) and (1, prompts ×
+        tokens).
         """
         states = self.network.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
         return states.reshape(1, -1, states.shape[-1]), mask.reshape(1, -1)
 
 
 def placed(text: str, paragraphs: Sequence[Answer]) -> list[Answer]:
-    """Put a written text where it occurs first, or else on the whole of the best paragraph; all others follow."""
+    """Put a written text where it occurs first, or else on the whole of the best paragraph; all
+    others follow.
+    """
     places = [hit.context.casefold().find(text.casefold()) if text else -1 for hit in paragraphs]
     best = next((number for number, place in enumerate(places) if place >= 0), 0)
     hits = []
@@ -137,17 +170,22 @@ def placed(text: str, paragraphs: Sequence[Answer]) -> list[Answer]:
 
 
 def refuse_too_large(folder: Path, source: str) -> None:
-    """Raise ModelError if the weights take more memory than is free: the system would end the process."""
+    """Raise ModelError if the weights take more memory than is free: the system would end the
+    process.
+    """
     sizes = [sum(path.stat().st_size for path in folder.glob(pattern)) for pattern in WEIGHTS]
-    need, free = next(filter(None, sizes), 0), available_memory()
+    need = next(filter(None, sizes), 0)
+    free = available_memory()
     if need > free:
         raise ModelError(
-            f"{source} needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: use a smaller checkpoint"
+            f"{source} needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: use a "
+            "smaller checkpoint"
         )
 
 
 def open_any(source: str, device: str = "auto") -> Reader | GenerativeReader:
-    """Open a reader that finds phrases or, if the checkpoint is a sequence-to-sequence one, that writes answers.
+    """Open a reader that finds phrases or, if the checkpoint is a sequence-to-sequence one, that
+    writes answers.
 
     Raises ModelError if there is no such checkpoint, or it is of another kind.
     """
@@ -159,5 +197,7 @@ def open_any(source: str, device: str = "auto") -> Reader | GenerativeReader:
         architectures = read_object(path).get("architectures")
     except (OSError, ValueError):
         return Reader.open(source, device)  # says what is wrong
-    writes = isinstance(architectures, list) and str(architectures[:1]).endswith("ForConditionalGeneration']")
+    writes = isinstance(architectures, list) and str(architectures[:1]).endswith(
+        "ForConditionalGeneration']"
+    )
     return GenerativeReader.open(folder, source, device) if writes else Reader.open(source, device)

@@ -1,10 +1,11 @@
 """Phrase windows: read phrases in their surroundings.
 
-Phrases of a paragraph that are close to each other share a window: `[CLS] query [SEP] title [SEP] text [SEP]`. A reader
-that has learned with them gets `mention [SEP]` before the text where only an earlier part of the paragraph names the
-subject. Without gradients, the states of a query's windows depend on this query alone, to the last bit. A CPU reads the
-windows of a query together, a GPU those of all queries, in batches of one shape. Proposals are chosen where the logits
-are.
+Phrases of a paragraph that are close to each other share a window:
+`[CLS] query [SEP] title [SEP] text [SEP]`. A reader that has learned with them gets `mention [SEP]`
+before the text where only an earlier part of the paragraph names the subject. Without gradients,
+the states of a query's windows depend on this query alone, to the last bit. A CPU reads the windows
+of a query together, a GPU those of all queries, in batches of one shape. Proposals are chosen where
+the logits are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,11 +61,13 @@ def excerpts(
     length: int,
     subjects: Sequence[str] = (),
 ) -> list[list[Excerpt]]:
-    """Cut windows of at most `length` tokens around the phrases found for each query, each phrase in one of them.
+    """Cut windows of at most `length` tokens around the phrases found for each query, each phrase
+    in one of them.
 
     Args:
         queries: token ids, `[CLS] … [SEP]`.
-        subjects: the subject of each query, empty for a question; none: earlier mentions are not looked for.
+        subjects: the subject of each query, empty for a question; none: earlier mentions are not
+            looked for.
     """
     stretches = [list(_stretches(phrases)) for phrases in found]
     firsts: list[tuple[Answer, int, int]] = []
@@ -102,17 +105,24 @@ def _excerpts(
 ) -> list[Excerpt]:
     """Cut the windows of one query.
 
-    `stretches`: from `_stretches`, each with the token ids of title and mention, and the tokens of its text.
+    `stretches`: from `_stretches`, each with the token ids of title and mention, and the tokens of
+    its text.
     """
     found: list[Excerpt] = []
     for (begin, _, numbers), about, text in stretches:
         head = [*query, *about]
-        room, tokens = length - len(head) - 1, len(text.ids)
-        text = replace(text, starts=text.starts + np.uint32(begin), ends=text.ends + np.uint32(begin))
+        room = length - len(head) - 1
+        tokens = len(text.ids)
+        text = replace(
+            text, starts=text.starts + np.uint32(begin), ends=text.ends + np.uint32(begin)
+        )
         spans = [token_span(text, phrases[number].start, phrases[number].end) for number in numbers]
         parts = [(slice(0, tokens), numbers, spans)]
         if tokens > room:  # scripts with a token for each letter: a window for each phrase
-            parts = [_part(number, span, tokens, room) for number, span in zip(numbers, spans, strict=True)]
+            parts = [
+                _part(number, span, tokens, room)
+                for number, span in zip(numbers, spans, strict=True)
+            ]
         for kept, inside, places in parts:
             part = Tokens(text.ids[kept], text.starts[kept], text.ends[kept])
             ids = [*head, *part.ids, tokenizer.sep_token_id]
@@ -123,14 +133,22 @@ def _excerpts(
 
 
 def _part(number: int, span: Span, tokens: int, room: int) -> tuple[slice, list[int], list[Span]]:
-    """Cut a text to `room` tokens with a phrase in the middle; return the phrase's number and span there, too."""
+    """Cut a text to `room` tokens with a phrase in the middle; return the phrase's number and span
+    there, too.
+    """
     first, last = span
     start = max(0, min((first + last + 1 - room) // 2, tokens - room))
-    return slice(start, start + room), [number], [(max(0, first - start), min(last - start, room - 1))]
+    return (
+        slice(start, start + room),
+        [number],
+        [(max(0, first - start), min(last - start, room - 1))],
+    )
 
 
 def _stretches(phrases: Sequence[Answer]) -> Iterator[tuple[int, int, list[int]]]:
-    """Characters [begin, stop) of a paragraph, cut between words, and the numbers of the phrases in them."""
+    """Characters [begin, stop) of a paragraph, cut between words, and the numbers of the phrases in
+    them.
+    """
     order = sorted(range(len(phrases)), key=lambda number: phrases[number].place)
     for _, members in groupby(order, key=lambda number: phrases[number].place[:2]):
         begin = stop = -1
@@ -142,15 +160,22 @@ def _stretches(phrases: Sequence[Answer]) -> Iterator[tuple[int, int, list[int]]
             else:
                 if inside:
                     yield begin, stop, inside
-                begin, stop, inside = first, last, []
+                begin = first
+                stop = last
+                inside = []
             inside.append(number)
         yield begin, stop, inside
 
 
 def _around(phrase: Answer) -> tuple[int, int]:
-    """Return the characters [begin, stop) of a phrase and its surroundings, cut between words if possible."""
-    text, begin, stop = phrase.context, phrase.start - AROUND, phrase.end + AROUND
-    blank_before, blank_behind = text.find(" ", max(0, begin), phrase.start), text.rfind(" ", phrase.end, stop)
+    """Return the characters [begin, stop) of a phrase and its surroundings, cut between words if
+    possible.
+    """
+    text = phrase.context
+    begin = phrase.start - AROUND
+    stop = phrase.end + AROUND
+    blank_before = text.find(" ", max(0, begin), phrase.start)
+    blank_behind = text.rfind(" ", phrase.end, stop)
     begin = content_start(text) if begin <= 0 else begin if blank_before < 0 else blank_before
     return begin, len(text) if stop >= len(text) else stop if blank_behind < 0 else blank_behind
 
@@ -161,8 +186,8 @@ def _around(phrase: Answer) -> tuple[int, int]:
 class ReadWindow(NamedTuple):
     """An excerpt that was read.
 
-    Shapes: edges, the states that a judge reads (phrases, 2 dim), tokens, the sums of the logits of both tokens
-    (phrases,), logits of each token to open and to close the answer (2, tokens).
+    Shapes: edges, the states that a judge reads (phrases, 2 dim), tokens, the sums of the logits of
+    both tokens (phrases,), logits of each token to open and to close the answer (2, tokens).
     """
 
     excerpt: Excerpt
@@ -171,12 +196,15 @@ class ReadWindow(NamedTuple):
     logits: Tensor
 
 
-# Windows that were read together: their numbers, their states with padding (rows, dim), and the row where each begins.
+# Windows that were read together: their numbers, their states with padding (rows, dim), and the row
+# where each begins.
 _Batch = tuple[Sequence[int], Tensor, Sequence[int]]
 
 
 class _Read(NamedTuple):
-    """Windows that were read, and their phrases in the same order. Shapes: as in `ReadWindow`, for all of them."""
+    """Windows that were read, and their phrases in the same order. Shapes: as in `ReadWindow`, for
+    all of them.
+    """
 
     excerpts: list[list[Excerpt]]  # excerpts of each query
     edges: Tensor
@@ -193,8 +221,12 @@ def read_around(
     """Read the phrases found for each query, with gradients if these are on."""
     read = _read(reader, queries, found, subjects)
     counts = [len(excerpt.spans) for of_query in read.excerpts for excerpt in of_query]
-    parts = zip(torch.split(read.edges, counts), torch.split(read.tokens, counts), read.logits, strict=True)
-    return [[ReadWindow(excerpt, *next(parts)) for excerpt in of_query] for of_query in read.excerpts]
+    parts = zip(
+        torch.split(read.edges, counts), torch.split(read.tokens, counts), read.logits, strict=True
+    )
+    return [
+        [ReadWindow(excerpt, *next(parts)) for excerpt in of_query] for of_query in read.excerpts
+    ]
 
 
 def judge_around(
@@ -204,7 +236,9 @@ def judge_around(
     judges: Sequence[PhraseJudge],
     subjects: Sequence[str] = (),
 ) -> Iterator[list[tuple[Excerpt, list[float]]]]:
-    """Yield, for each query, its windows, each with its judge's log odds of the spans against none being right."""
+    """Yield, for each query, its windows, each with its judge's log odds of the spans against none
+    being right.
+    """
     in_one = _has_fixed_shapes(reader)
     together = GPU_QUERIES if in_one else TOGETHER
     for first in range(0, len(queries), together):
@@ -213,10 +247,16 @@ def judge_around(
         counts = [sum(len(excerpt.spans) for excerpt in of_query) for of_query in read.excerpts]
         if in_one:  # the phrases of all queries in one call, not query by query
             values = _judged_together(
-                read, [judge for judge, count in zip(judges[part], counts, strict=True) for _ in range(count)]
+                read,
+                [
+                    judge
+                    for judge, count in zip(judges[part], counts, strict=True)
+                    for _ in range(count)
+                ],
             )
         else:
-            edges, tokens = torch.split(read.edges, counts), torch.split(read.tokens, counts)
+            edges = torch.split(read.edges, counts)
+            tokens = torch.split(read.tokens, counts)
             values = torch.cat([read.tokens[:0], *map(odds, judges[part], edges, tokens)])
         left = iter(values.tolist())
         for of_query in read.excerpts:
@@ -224,16 +264,22 @@ def judge_around(
 
 
 def odds(judge: PhraseJudge, edges: Tensor, tokens: Tensor) -> Tensor:
-    """Return the log odds of the phrases of a query. Shapes: edges (phrases, 2 dim), others (phrases,)."""
+    """Return the log odds of the phrases of a query. Shapes: edges (phrases, 2 dim), others
+    (phrases,).
+    """
     alone: Tensor = judge(more_rows(edges))[: len(tokens)]
     return alone + tokens
 
 
 def _judged_together(read: _Read, judges: Sequence[PhraseJudge]) -> Tensor:
-    """Return the log odds of phrases, always the same number at a time; `judges`: of each. Shape: (phrases,)."""
+    """Return the log odds of phrases, always the same number at a time; `judges`: of each. Shape:
+    (phrases,).
+    """
     values = torch.empty_like(read.tokens)
     for judge in dict.fromkeys(judges):
-        own = torch.tensor([number for number, each in enumerate(judges) if each is judge], device=values.device)
+        own = torch.tensor(
+            [number for number, each in enumerate(judges) if each is judge], device=values.device
+        )
         for rows in torch.split(own, PHRASES):
             edges = pad(read.edges[rows], (0, 0, 0, PHRASES - len(rows)))
             values[rows] = judge(edges)[: len(rows)] + read.tokens[rows]
@@ -241,12 +287,19 @@ def _judged_together(read: _Read, judges: Sequence[PhraseJudge]) -> Tensor:
 
 
 def _has_fixed_shapes(reader: Reader) -> bool:
-    """Whether all batches have one shape, as on a GPU, so that a result does not depend on its neighbours."""
-    return not torch.is_grad_enabled() and not is_batch_invariant(reader.reranking[0].backbone, reader.device)
+    """Whether all batches have one shape, as on a GPU, so that a result does not depend on its
+    neighbours.
+    """
+    return not torch.is_grad_enabled() and not is_batch_invariant(
+        reader.reranking[0].backbone, reader.device
+    )
 
 
 def _read(
-    reader: Reader, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]], subjects: Sequence[str]
+    reader: Reader,
+    queries: Sequence[Sequence[int]],
+    found: Sequence[Sequence[Answer]],
+    subjects: Sequence[str],
 ) -> _Read:
     """Read the phrases found for each query in their surroundings, with a proposal in each window."""
     named = subjects if reader.reranking[0].reads_mentions else ()
@@ -257,20 +310,33 @@ def _read(
         nothing = torch.empty(0, device=reader.device)
         return _Read(parts, nothing[:, None], nothing, [])
     states = torch.cat([batch_states for _, batch_states, _ in batches])
-    logits = torch.cat([torch.stack(reader.reranking[0].logits(batch_states)) for _, batch_states, _ in batches], dim=1)
+    logits = torch.cat(
+        [torch.stack(reader.reranking[0].logits(batch_states)) for _, batch_states, _ in batches],
+        dim=1,
+    )
     firsts = np.empty(len(windows), np.int64)  # the row of the first token of each window's text
     begin = 0
     for members, batch_states, begins in batches:
-        firsts[members] = [begin + first + windows[number].first for number, first in zip(members, begins, strict=True)]
+        firsts[members] = [
+            begin + first + windows[number].first
+            for number, first in zip(members, begins, strict=True)
+        ]
         begin += len(batch_states)
-    texts = [slice(first, first + window.count) for first, window in zip(firsts.tolist(), windows, strict=True)]
+    texts = [
+        slice(first, first + window.count)
+        for first, window in zip(firsts.tolist(), windows, strict=True)
+    ]
     proposals = iter(_proposals(logits, texts))
     parts = [[_with_proposal(excerpt, next(proposals)) for excerpt in part] for part in parts]
     spans = [excerpt.spans for part in parts for excerpt in part]
-    places = np.repeat(firsts, [len(own) for own in spans])[:, None] + np.array([span for own in spans for span in own])
+    places = np.repeat(firsts, [len(own) for own in spans])[:, None] + np.array(
+        [span for own in spans for span in own]
+    )
     starts, ends = torch.from_numpy(places).to(reader.device).T
     edges = torch.cat([states[starts], states[ends]], dim=1)
-    return _Read(parts, edges, logits[0, starts] + logits[1, ends], [logits[:, text] for text in texts])
+    return _Read(
+        parts, edges, logits[0, starts] + logits[1, ends], [logits[:, text] for text in texts]
+    )
 
 
 def _with_proposal(excerpt: Excerpt, span: Span) -> Excerpt:
@@ -278,51 +344,82 @@ def _with_proposal(excerpt: Excerpt, span: Span) -> Excerpt:
 
 
 def _proposals(logits: Tensor, texts: Sequence[slice]) -> list[Span]:
-    """Return the best phrase of each text, chosen where the logits are. Shape of `logits`: (2, rows)."""
-    firsts, counts = (np.array([(text.start, text.stop - text.start) for text in texts]).T)[:, :, None]
+    """Return the best phrase of each text, chosen where the logits are. Shape of `logits`: (2,
+    rows).
+    """
+    firsts, counts = (np.array([(text.start, text.stop - text.start) for text in texts]).T)[
+        :, :, None
+    ]
     places = np.arange(counts.max())
     rows = torch.from_numpy(np.minimum(firsts + places, firsts + counts - 1)).to(logits.device)
     outside = torch.from_numpy(places >= counts).to(logits.device)
-    opens, closes = logits.detach()[:, rows].masked_fill(outside, -torch.inf)  # (texts, tokens) each
-    reached, offsets = pad(closes, (0, MAX_TOKENS - 1), value=-torch.inf).unfold(1, MAX_TOKENS, 1).max(dim=2)
+    # (texts, tokens) each.
+    opens, closes = logits.detach()[:, rows].masked_fill(outside, -torch.inf)
+    reached, offsets = (
+        pad(closes, (0, MAX_TOKENS - 1), value=-torch.inf).unfold(1, MAX_TOKENS, 1).max(dim=2)
+    )
     starts = (opens + reached).argmax(dim=1, keepdim=True)
     best = torch.cat([starts, starts + offsets.gather(1, starts)], dim=1)
     return [(start, end) for start, end in best.tolist()]
 
 
-def _states(reader: Reader, windows: Sequence[Window], of_queries: Sequence[int]) -> Iterator[_Batch]:
+def _states(
+    reader: Reader, windows: Sequence[Window], of_queries: Sequence[int]
+) -> Iterator[_Batch]:
     """Read windows in batches; `of_queries`: how many windows each query has, one after another.
 
-    On a CPU, no batch has windows of two queries: the size of a batch changes how its products are rounded.
+    On a CPU, no batch has windows of two queries: the size of a batch changes how its products are
+    rounded.
     """
-    network, device, lengths = reader.reranking[0], reader.device, [len(window.ids) for window in windows]
+    network = reader.reranking[0]
+    device = reader.device
+    lengths = [len(window.ids) for window in windows]
     if torch.is_grad_enabled():
         for members in buckets(lengths, batch_tokens(device)):
             yield _padded(reader, windows, members, None)
         return
     if _has_fixed_shapes(reader):
         for members, length in alike(lengths, WINDOWS, MULTIPLE):
-            yield _padded(reader, windows, members, (WINDOWS, readable_length(network.backbone, length)))
+            yield _padded(
+                reader, windows, members, (WINDOWS, readable_length(network.backbone, length))
+            )
         return
     batches: list[list[int]] = []
     for first, stop in pairwise(accumulate(of_queries, initial=0)):
-        batches += [[first + place for place in batch] for batch in buckets(lengths[first:stop], batch_tokens(device))]
+        batches += [
+            [first + place for place in batch]
+            for batch in buckets(lengths[first:stop], batch_tokens(device))
+        ]
     for some in (batches[first : first + TOGETHER] for first in range(0, len(batches), TOGETHER)):
         groups = [
-            ([windows[number].ids for number in members], [windows[number].segments for number in members])
+            (
+                [windows[number].ids for number in members],
+                [windows[number].segments for number in members],
+            )
             for members in some
         ]
         given = groups if reader.uses_segments else [(ids, None) for ids, _ in groups]
-        for members, states in zip(some, batch_invariant_states(network.backbone, given), strict=True):
-            yield members, states, list(accumulate((lengths[number] for number in members[:-1]), initial=0))
+        for members, states in zip(
+            some, batch_invariant_states(network.backbone, given), strict=True
+        ):
+            yield (
+                members,
+                states,
+                list(accumulate((lengths[number] for number in members[:-1]), initial=0)),
+            )
 
 
-def _padded(reader: Reader, windows: Sequence[Window], members: Sequence[int], shape: tuple[int, int] | None) -> _Batch:
+def _padded(
+    reader: Reader, windows: Sequence[Window], members: Sequence[int], shape: tuple[int, int] | None
+) -> _Batch:
     """Read some windows, in this shape, or as long as the longest of them is."""
-    own, pad_id = [windows[number] for number in members], reader.tokenizer.pad_token_id
+    own = [windows[number] for number in members]
+    pad_id = reader.tokenizer.pad_token_id
     if shape is None:
         with autocast(reader.device):
-            states = reader.reranking[0].states(*window_tensors(own, pad_id, reader.uses_segments, reader.device))
+            states = reader.reranking[0].states(
+                *window_tensors(own, pad_id, reader.uses_segments, reader.device)
+            )
     else:
         given = list(in_shape([window.ids for window in own], shape, pad_id, reader.device))
         if reader.uses_segments:

@@ -1,9 +1,9 @@
 """Probability: estimate by logistic regression how likely each judged phrase is to be right.
 
-Features compare a phrase with the others of its query, or are shares, so that they mean the same in every knowledge
-base. A calibration, a file of a few kB, holds for the model and the way of searching that it was fitted with, and says
-which these are. Source: arXiv 2006.09462, section 4.1 (features of a calibrator), arXiv 2203.10623 (of retriever and
-reader together).
+Features compare a phrase with the others of its query, or are shares, so that they mean the same in
+every knowledge base. A calibration, a file of a few kB, holds for the model and the way of
+searching that it was fitted with, and says which these are. Source: arXiv 2006.09462, section 4.1
+(features of a calibrator), arXiv 2203.10623 (of retriever and reader together).
 """
 
 import math
@@ -64,13 +64,15 @@ QUESTION_WORDS = re.compile(
 CALIBRATION = "calibration.json"
 CALIBRATION_OF_CELLS = "calibration-of-cells.json"  # optional: the other one holds for cells, too
 FORMAT = 2  # 2: phrases that mean the same support each other
-HIDDEN = 0.3  # share of the queries that are asked again without the texts that answer them, to fit one
+# Share of the queries that are asked again without the texts that answer them, to fit one.
+HIDDEN = 0.3
 PENALTY = 1.0  # price of half the sum of squared weights
 # Price of half their squared distance from those of another calibration, if there is one.
 BELIEF = 30.0
 MOST = 30.0  # a logit: a chance is never 0 or 1
 # Limits of Newton's method: most steps, and the change of weights after the last.
-STEPS, CLOSE = 100, 1e-9
+STEPS = 100
+CLOSE = 1e-9
 Number = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
@@ -81,7 +83,11 @@ def features(text: str, candidates: Sequence[Candidate], naming: Naming = NOWHER
     """
     slot = slot_of(text)
     subject = slot[0] if slot else text
-    words = _words(subject) if slot else [word for word in _words(text) if not QUESTION_WORDS.fullmatch(word)]
+    words = (
+        _words(subject)
+        if slot
+        else [word for word in _words(text) if not QUESTION_WORDS.fullmatch(word)]
+    )
     names = [normalise_answer(candidate.answer.text) for candidate in candidates]
     means = meanings(text, [candidate.answer for candidate in candidates])
     titles = [normalise_answer(candidate.answer.title) for candidate in candidates]
@@ -93,13 +99,16 @@ def features(text: str, candidates: Sequence[Candidate], naming: Naming = NOWHER
     best, _, first_name = max(searched, default=(0.0, True, ""))
     means_of = np.array(means)
     rows: list[tuple[float, ...]] = []
-    title_shares = {candidate.answer.title: _share(words, candidate.answer.title) for candidate in candidates}
+    title_shares = {
+        candidate.answer.title: _share(words, candidate.answer.title) for candidate in candidates
+    }
     subject = normalise_answer(subject)
     name_of_subject = SubjectName(slot[0] if slot else "")
     for candidate, name, meaning, title in zip(candidates, names, means, titles, strict=True):
         answer = candidate.answer
         same = np.array([name in pair for pair in zip(names, means, strict=True)])
-        rivals = ~same if name == meaning else ~same | (means_of == meaning)  # a name is before its adjective
+        # A name is before its adjective.
+        rivals = ~same if name == meaning else ~same | (means_of == meaning)
         own = scores[same]
         others = np.append(scores[rivals], 0.0)  # none is right
         support = float(np.logaddexp.reduce(own)) - float(np.logaddexp.reduce(others))
@@ -131,11 +140,16 @@ def _named(name: SubjectName, answer: Answer, naming: Naming) -> tuple[float, ..
     window = answer.context[begin : answer.end + NEAR]
     whole = name.places(window)
     short_names = {name.family_name, page.acronym if page else ""} - {""}
-    short = [start for short_name in short_names for start in whole_words(window, short_name)] if page else []
+    short = (
+        [start for short_name in short_names for start in whole_words(window, short_name)]
+        if page
+        else []
+    )
     places = [begin + start for start in whole or short]
     distances = [max(answer.start - place, place - answer.end, 0) for place in places]
     distance = min(distances, default=math.inf)
-    mentions, lead = 0.0, 0.0
+    mentions = 0.0
+    lead = 0.0
     if page:
         mentions = math.log1p(page.mentions)
         lead = 1 / (1 + page.first / LEAD)
@@ -170,9 +184,16 @@ class SearchMode:
 
     def differences(self, other: Self) -> list[str]:
         """Name the differences."""
-        pairs = ((field.name, getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        pairs = (
+            (field.name, getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)
+        )
         words = {"query_encoder": "query encoder", "second_look": "rerank"}
-        return [f"{words.get(name, name)} {mine}, not {theirs}" for name, mine, theirs in pairs if mine != theirs]
+        return [
+            f"{words.get(name, name)} {mine}, not {theirs}"
+            for name, mine, theirs in pairs
+            if mine != theirs
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +211,21 @@ class Calibration:
 
     def __post_init__(self) -> None:
         if not self.weights or set(self.weights).difference(FEATURES):
-            raise ValueError(f"it has weights for {', '.join(self.weights)}, not for {', '.join(FEATURES)}")
+            raise ValueError(
+                f"it has weights for {', '.join(self.weights)}, not for {', '.join(FEATURES)}"
+            )
 
     @property
     def all_weights(self) -> list[float]:
         """The weight of each of `FEATURES`."""
         return [self.weights.get(name, 0.0) for name in FEATURES]
 
-    def applied(self, text: str, candidates: Sequence[Candidate], naming: Naming = NOWHERE) -> list[Candidate]:
-        """Give the phrases found for a query, best first, their probabilities; none exceeds one before it."""
+    def applied(
+        self, text: str, candidates: Sequence[Candidate], naming: Naming = NOWHERE
+    ) -> list[Candidate]:
+        """Give the phrases found for a query, best first, their probabilities; none exceeds one
+        before it.
+        """
         rows = features(text, candidates, naming).astype(np.float64)
         chances = np.minimum.accumulate(chances_of(rows, self.all_weights, self.intercept)).tolist()
         return [
@@ -221,14 +248,19 @@ class Calibration:
             raise ModelError(f"{path} does not exist: make it with `kbq calibrate`") from None
         except OtherFormatError as error:
             if error.found is None:
-                raise ModelError(f"{path} is not a calibration: make one with `kbq calibrate`") from None
-            raise ModelError(f"{path} has format version {error.found}, this kbq reads {FORMAT}: {again}") from None
+                raise ModelError(
+                    f"{path} is not a calibration: make one with `kbq calibrate`"
+                ) from None
+            raise ModelError(
+                f"{path} has format version {error.found}, this kbq reads {FORMAT}: {again}"
+            ) from None
         except (OSError, ValueError) as error:
             raise ModelError(reading_problem(path, error, again)) from None
 
 
 def own_calibration(model: Model, purpose: Purpose = "query") -> Calibration | None:
-    """Read the calibration in the model's folder or, if its query encoder was tuned, in that of its base.
+    """Read the calibration in the model's folder or, if its query encoder was tuned, in that of its
+    base.
 
     Raises ModelError if it is damaged.
     """
@@ -244,23 +276,30 @@ def own_calibration(model: Model, purpose: Purpose = "query") -> Calibration | N
 
 def chances_of(rows: Doubles, weights: Sequence[float], intercept: float) -> Doubles:
     """Apply a logistic regression. Shapes: rows (items, features), result (items,)."""
-    chances: Doubles = 1 / (1 + np.exp(-np.clip(rows @ np.asarray(weights) + intercept, -MOST, MOST)))
+    chances: Doubles = 1 / (
+        1 + np.exp(-np.clip(rows @ np.asarray(weights) + intercept, -MOST, MOST))
+    )
     return chances
 
 
-def fit(rows: Doubles, right: Bools, before: Calibration | None = None) -> tuple[list[float], float]:
-    """Fit the weights and the intercept of a logistic regression with an L2 penalty on standardised features.
+def fit(
+    rows: Doubles, right: Bools, before: Calibration | None = None
+) -> tuple[list[float], float]:
+    """Fit the weights and the intercept of a logistic regression with an L2 penalty on standardised
+    features.
 
-    Newton's method, in float64. Weights are drawn to those of the calibration `before`, or to 0: few items change
-    little of it. Shape of `rows`: (items, features).
+    Newton's method, in float64. Weights are drawn to those of the calibration `before`, or to 0:
+    few items change little of it. Shape of `rows`: (items, features).
     """
     if before is not None and not len(rows):
         return before.all_weights, before.intercept
-    means, scales = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)
+    means = rows.mean(axis=0)
+    scales = np.maximum(rows.std(axis=0), 1e-9)
     inputs = np.column_stack([(rows - means) / scales, np.ones(len(rows))])
     goal = right.astype(np.float64)
     if before is None:
-        expected, penalty = np.zeros(inputs.shape[1]), np.diag([PENALTY] * rows.shape[1] + [0.0])
+        expected = np.zeros(inputs.shape[1])
+        penalty = np.diag([PENALTY] * rows.shape[1] + [0.0])
     else:
         weights = np.array(before.all_weights)
         expected = np.append(weights * scales, before.intercept + weights @ means)

@@ -1,13 +1,14 @@
-"""Reader: a question-answering network that finds phrases in the paragraphs that a search has found.
+"""Reader: a question-answering network that finds phrases in the paragraphs that a search has
+found.
 
-The chances to open and to close an answer are normalised within each paragraph, as readers are trained; which paragraph
-has it is for the search to say. Source: arXiv 2009.13013, section 4 (which normalises over all paragraphs together),
-arXiv 1902.01718, section 3. The default model's own reader can read, and so can any BERT-like question-answering
-checkpoint.
+The chances to open and to close an answer are normalised within each paragraph, as readers are
+trained; which paragraph has it is for the search to say. Source: arXiv 2009.13013, section 4 (which
+normalises over all paragraphs together), arXiv 1902.01718, section 3. The default model's own
+reader can read, and so can any BERT-like question-answering checkpoint.
 
-A judge reads the states of a phrase's first and last token. The reader in a model folder has one; another that has
-learned from triples lies beside the query encoder that was tuned on them. Source: arXiv 2012.12624, section 4.1, arXiv
-1810.04805.
+A judge reads the states of a phrase's first and last token. The reader in a model folder has one;
+another that has learned from triples lies beside the query encoder that was tuned on them. Source:
+arXiv 2012.12624, section 4.1, arXiv 1810.04805.
 """
 
 import hashlib
@@ -79,7 +80,9 @@ WRITTEN_FOR = "phrase_fingerprint"  # key of the model's digest
 READS_MENTIONS = "reads_mentions"  # "yes" if the reader learned with them
 POINTS = 10  # points of the search: about as much as a logit
 
-LENGTH, OVERLAP = 384, 64  # tokens of a window, question included
+# Tokens of a window, question included.
+LENGTH = 384
+OVERLAP = 64
 MAX_QUESTION = 128
 PROBE = "Zoë O'Neill's 1,234 naïve USA [SEP] crème-brûlée — 北京 №7"
 
@@ -92,7 +95,8 @@ class AnswerLogits(NamedTuple):
 
 
 class PhraseJudge(nn.Module):
-    """How much likelier a phrase is right than that none is, from the states of its first and its last token.
+    """How much likelier a phrase is right than that none is, from the states of its first and its
+    last token.
 
     The logits of these tokens to open and to close the answer are added to it.
     """
@@ -116,7 +120,9 @@ class PhraseJudge(nn.Module):
 
 
 class QuestionAnswering(nn.Module):
-    """An encoder, a layer with a logit of each token to open and to close the answer, and perhaps a judge."""
+    """An encoder, a layer with a logit of each token to open and to close the answer, and perhaps a
+    judge.
+    """
 
     def __init__(self, backbone: Any, judges: bool = False) -> None:
         super().__init__()
@@ -125,14 +131,19 @@ class QuestionAnswering(nn.Module):
         dim = int(backbone.config.hidden_size)
         self.head = nn.Linear(dim, len(AnswerLogits._fields))
         self.judge = PhraseJudge(dim) if judges else None
-        self.reads_mentions = False  # an earlier mention of the subject stands before the text of a window
+        # An earlier mention of the subject stands before the text of a window.
+        self.reads_mentions = False
         pack_few_rows(backbone)
 
-    def states(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+    def states(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
         """Shapes: inputs (windows, tokens), result (windows, tokens, dim)."""
         return hidden_states(self.backbone, input_ids, attention_mask, token_type_ids)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> AnswerLogits:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> AnswerLogits:
         """Shapes: all (windows, tokens)."""
         return self.logits(self.states(input_ids, attention_mask, token_type_ids))
 
@@ -144,7 +155,9 @@ class QuestionAnswering(nn.Module):
 
 
 def open_reader(folder: Path) -> QuestionAnswering:
-    """Open the reader in a model folder. Raises ModelError if there is none, or it is damaged or of other weights."""
+    """Open the reader in a model folder. Raises ModelError if there is none, or it is damaged or of
+    other weights.
+    """
     config = read_whole_config(folder)
     refuse_query_encoder(folder, config)
     if not (folder / READER).is_file():
@@ -166,7 +179,9 @@ def open_reader(folder: Path) -> QuestionAnswering:
 
 
 def judge_digest(folder: Path) -> str:
-    """Return the digest of the reader in a model folder; empty if no reader there judges phrases for its weights."""
+    """Return the digest of the reader in a model folder; empty if no reader there judges phrases
+    for its weights.
+    """
     try:
         with safe_open(folder / READER, "pt") as file:
             judges = any(name.startswith(JUDGE) for name in file.keys())  # noqa: SIM118 - it cannot be iterated
@@ -184,7 +199,9 @@ def has_reader(folder: Path) -> bool:
 
 
 def _written_for(folder: Path) -> str | None:
-    """The fingerprint of the phrase encoder that a reader shares weights with. Raises OSError or SafetensorError."""
+    """The fingerprint of the phrase encoder that a reader shares weights with. Raises OSError or
+    SafetensorError.
+    """
     return _metadata_of(folder, WRITTEN_FOR)
 
 
@@ -200,7 +217,9 @@ def refuse_query_encoder(folder: Path, config: ModelConfig) -> None:
 
 
 def new_reader(folder: Path, judges: bool) -> tuple[QuestionAnswering, NamedTensors]:
-    """Return a reader of the shape of the model's encoder, to be loaded, and the weights that it may share, by name."""
+    """Return a reader of the shape of the model's encoder, to be loaded, and the weights that it
+    may share, by name.
+    """
     network = QuestionAnswering(empty_backbone(folder), judges)
     weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")
     return network, {name.removeprefix(SHARED): tensor for name, tensor in weights.items()}
@@ -229,8 +248,13 @@ class RelationJudge:
         return fingerprint(named_weights(self.judge, ""))
 
     def save(self, folder: Path) -> None:
-        """Write it into the folder of a tuned query encoder, before its configuration. Raises ModelError."""
-        facts = {"relations": json.dumps(sorted(self.relations), ensure_ascii=False), "reader": self.reader}
+        """Write it into the folder of a tuned query encoder, before its configuration. Raises
+        ModelError.
+        """
+        facts = {
+            "relations": json.dumps(sorted(self.relations), ensure_ascii=False),
+            "reader": self.reader,
+        }
         with writing_to(folder, ModelError, also=(SafetensorError,)):
             save_tensors(named_weights(self.judge, ""), folder / RELATION_JUDGE, facts)
 
@@ -238,7 +262,8 @@ class RelationJudge:
     def open(cls, folder: Path, reader: str, device: torch.device) -> Self | None:
         """Open the judge that was saved in a folder, if there is one.
 
-        Raises ModelError if it is damaged, or has learned with a reader of another digest than `reader`.
+        Raises ModelError if it is damaged, or has learned with a reader of another digest than
+        `reader`.
         """
         path = folder / RELATION_JUDGE
         if not path.is_file():
@@ -253,7 +278,9 @@ class RelationJudge:
             raise ModelError(reading_problem(path, error, remedy(folder))) from None
         load_weights(judge, weights, "", folder)
         if facts.get("reader") != reader:
-            raise ModelError(f"{path} has learned with another reader than the model has now: tune again")
+            raise ModelError(
+                f"{path} has learned with another reader than the model has now: tune again"
+            )
         return cls(judge.eval().to(device), relations, reader)
 
 
@@ -266,7 +293,9 @@ class Reader:
         self.source = source
         self.uses_segments = "token_type_ids" in tokenizer.model_input_names
         self.length = readable_length(network, LENGTH)
-        self.query_tokenizer = QueryTokenizer(tokenizer, min(MAX_QUESTION, self.length // 2), marker_tokens(tokenizer))
+        self.query_tokenizer = QueryTokenizer(
+            tokenizer, min(MAX_QUESTION, self.length // 2), marker_tokens(tokenizer)
+        )
         # RoBERTa and its kin write two separators between question and passage.
         self.separators = max(1, tokenizer.backend_tokenizer.num_special_tokens_to_add(True) - 2)
 
@@ -277,18 +306,23 @@ class Reader:
 
     @classmethod
     def open(cls, source: str, device: str = "auto") -> Self:
-        """Open a trained reader: a checkpoint (folder, hub name), or that of a kbq model (folder, `default`).
+        """Open a trained reader: a checkpoint (folder, hub name), or that of a kbq model (folder,
+        `default`).
 
         Raises ModelError if there is no such checkpoint, or it has not learned to answer questions.
         """
         folder = local_folder(source)
         if (folder / CONFIG).is_file():
-            return cls(open_reader(folder).eval().to(choose_device(device)), saved_tokenizer(folder), source)
+            return cls(
+                open_reader(folder).eval().to(choose_device(device)),
+                saved_tokenizer(folder),
+                source,
+            )
         network, missing = _load(source)
         if missing:
             raise ModelError(
-                f"{source} is not a question-answering checkpoint (it lacks {len(missing)} weights, the first is "
-                f"{missing[0]}): train one with `kbq train reader`"
+                f"{source} is not a question-answering checkpoint (it lacks {len(missing)} "
+                f"weights, the first is {missing[0]}): train one with `kbq train reader`"
             )
         return cls(network.eval().to(choose_device(device)), load_tokenizer(source), source)
 
@@ -297,7 +331,10 @@ class Reader:
         """Make an untrained reader from any BERT-like encoder; its word embeddings stay frozen."""
         network, missing = _load(checkpoint)
         encoder = f"{network.base_model_prefix}."
-        refuse_random(checkpoint, [name for name in missing if name.startswith(encoder) and "pooler" not in name])
+        refuse_random(
+            checkpoint,
+            [name for name in missing if name.startswith(encoder) and "pooler" not in name],
+        )
         network = network.to(choose_device(device))
         network.get_input_embeddings().weight.requires_grad_(False)
         return cls(network, load_tokenizer(checkpoint), checkpoint)
@@ -316,23 +353,31 @@ class Reader:
         """The network and its judge of phrases. Raises ModelError if it has none."""
         network = self.network
         if not isinstance(network, QuestionAnswering) or network.judge is None:
-            raise ModelError(f"the reader of {self.source} does not judge phrases: recipes/ has how one is taught")
+            raise ModelError(
+                f"the reader of {self.source} does not judge phrases: recipes/ has how one is "
+                "taught"
+            )
         return network, network.judge
 
     @cached_property
     def recorded(self) -> Recorded:
         """The states of the network of reranking, for many batches of one shape."""
         network, _ = self.reranking
-        return Recorded(network, network.backbone, lambda *given: (network.states(*given),), self.device)
+        return Recorded(
+            network, network.backbone, lambda *given: (network.states(*given),), self.device
+        )
 
     def check_tokenizer(self, tokenizer: Any) -> None:
-        """Raise ModelError for a tokenizer that cuts text differently: the reader has no logits for its tokens."""
+        """Raise ModelError for a tokenizer that cuts text differently: the reader has no logits for
+        its tokens.
+        """
         own, other = ((one.get_vocab(), one.tokenize(PROBE)) for one in (self.tokenizer, tokenizer))
         if own != other:
             differs = "has another vocabulary" if own[0] != other[0] else "splits text differently"
             raise ModelError(
-                f"the tokenizer of {self.source} {differs} than that of the model to train: distil from a reader with "
-                "the same tokenizer, such as one trained by `kbq train reader` from the same --init"
+                f"the tokenizer of {self.source} {differs} than that of the model to train: "
+                "distil from a reader with the same tokenizer, such as one trained by `kbq train "
+                "reader` from the same --init"
             )
 
     def windows(self, question: Sequence[int], text: Sequence[int]) -> list[Window]:
@@ -343,8 +388,17 @@ class Reader:
         separator = self.tokenizer.sep_token_id
         head = [*question, *[separator] * (self.separators - 1)]
         if len(head) + 1 >= self.length:
-            raise QueryError(f"a question has {len(question)} tokens, {self.source} reads {self.length}: shorten it")
-        return cut(head, list(text), separator, self.length, min(OVERLAP, (self.length - len(head) - 1) // 2))
+            raise QueryError(
+                f"a question has {len(question)} tokens, {self.source} reads {self.length}: "
+                "shorten it"
+            )
+        return cut(
+            head,
+            list(text),
+            separator,
+            self.length,
+            min(OVERLAP, (self.length - len(head) - 1) // 2),
+        )
 
     def logits(self, ids: Tensor, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, Tensor]:
         """Logits of each token to open and to close the answer. Shapes: (windows, tokens)."""
@@ -358,16 +412,21 @@ class Reader:
     @torch.inference_mode()
     def score(self, examples: Sequence[Sequence[Window]]) -> list[Floats]:
         """Logits of the tokens that the windows of each example own. Shape of each: (2, tokens)."""
-        windows, nothing = list(chain.from_iterable(examples)), np.empty((2, 0), np.float32)
+        windows = list(chain.from_iterable(examples))
+        nothing = np.empty((2, 0), np.float32)
         logits_of = [nothing] * len(windows)
         for members in buckets([len(window.ids) for window in windows], batch_tokens(self.device)):
             part = [windows[number] for number in members]
-            tensors = window_tensors(part, self.tokenizer.pad_token_id, self.uses_segments, self.device)
+            tensors = window_tensors(
+                part, self.tokenizer.pad_token_id, self.uses_segments, self.device
+            )
             logits = torch.stack(self.logits(*tensors)).cpu().numpy()
             for row, (number, window) in enumerate(zip(members, part, strict=True)):
                 logits_of[number] = logits[:, row, window.first : window.first + window.count]
         left = iter(logits_of)
-        return [np.concatenate([nothing, *islice(left, len(example))], axis=1) for example in examples]
+        return [
+            np.concatenate([nothing, *islice(left, len(example))], axis=1) for example in examples
+        ]
 
     def fingerprint(self) -> str:
         """Return a digest of the weights."""
@@ -380,8 +439,8 @@ class Reader:
     def read(self, query: str, paragraphs: Sequence[Answer]) -> list[Answer]:
         """Find the phrases of these paragraphs, best first, none overlapping a better one.
 
-        A score is the sum of the log probabilities of start and end among the tokens of the paragraph. Raises
-        QueryError if the query cannot be read.
+        A score is the sum of the log probabilities of start and end among the tokens of the
+        paragraph. Raises QueryError if the query cannot be read.
         """
         ids = self.query_tokenizer.ids_of(query)
         begins = [content_start(hit.context) for hit in paragraphs]
@@ -392,13 +451,24 @@ class Reader:
         ]
         logits = self.score([self.windows(ids, text.ids) for text in texts])
         results = zip(paragraphs, texts, logits, strict=True)
-        phrases = [hit for paragraph, text, scores in results if text.ids for hit in _phrases(paragraph, text, scores)]
+        phrases = [
+            hit
+            for paragraph, text, scores in results
+            if text.ids
+            for hit in _phrases(paragraph, text, scores)
+        ]
         return sorted(phrases, key=lambda hit: -hit.score)
 
     def answers(
-        self, texts: Sequence[str], retrieved: Sequence[Sequence[Answer]], k: int, unit: Unit, weight: float
+        self,
+        texts: Sequence[str],
+        retrieved: Sequence[Sequence[Answer]],
+        k: int,
+        unit: Unit,
+        weight: float,
     ) -> list[list[Answer]]:
-        """Find the k best phrases of each query in its paragraphs, or the best phrase of each of the k best pages.
+        """Find the k best phrases of each query in its paragraphs, or the best phrase of each of
+        the k best pages.
 
         Raises QueryError if a query cannot be read.
 
@@ -414,7 +484,9 @@ class Reader:
 
 
 def _load(source: str) -> tuple[Any, list[str]]:
-    """Return the network of a checkpoint, and the names of weights that the checkpoint lacks, which are random."""
+    """Return the network of a checkpoint, and the names of weights that the checkpoint lacks, which
+    are random.
+    """
     model_class = hugging_face().AutoModelForQuestionAnswering
     with reading(source), readable_checkpoint(source) as checkpoint:
         network, facts = model_class.from_pretrained(
@@ -422,35 +494,50 @@ def _load(source: str) -> tuple[Any, list[str]]:
         )
     missing = set(facts["missing_keys"])
     try:
-        refuse_not_finite({name: tensor for name, tensor in network.state_dict().items() if name not in missing})
+        refuse_not_finite(
+            {name: tensor for name, tensor in network.state_dict().items() if name not in missing}
+        )
     except ValueError as error:
         raise ModelError(f"the checkpoint {source} is damaged: {error}") from None
     layers = re.compile(rf"{re.escape(network.base_model_prefix)}\..*\.\d+\.")
-    if surplus := sorted(filter(layers.match, facts["unexpected_keys"])):  # heads and poolers of other tasks are usual
+    # Heads and poolers of other tasks are usual.
+    if surplus := sorted(filter(layers.match, facts["unexpected_keys"])):
         raise ModelError(
-            f"the checkpoint {source} has {len(surplus)} weights that its config has no layer for, the first is "
-            f"{surplus[0]}: put back the config that belongs to them"
+            f"the checkpoint {source} has {len(surplus)} weights that its config has no layer "
+            f"for, the first is {surplus[0]}: put back the config that belongs to them"
         )
     return network, sorted(missing)
 
 
 def _phrases(paragraph: Answer, text: Tokens, logits: Floats) -> Iterator[Answer]:
-    """Yield each start with its best end; of two that overlap, only the better. Shape of `logits`: (2, tokens)."""
+    """Yield each start with its best end; of two that overlap, only the better. Shape of `logits`:
+    (2, tokens).
+    """
     sums, lasts = best_ends(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
     taken = np.zeros(len(sums), bool)
     for first in np.argsort(-sums, kind="stable"):
-        start, end = int(text.starts[first]), int(text.ends[lasts[first]])
+        start = int(text.starts[first])
+        end = int(text.ends[lasts[first]])
         # All pieces of a word have the characters of the whole word.
-        tokens = slice(np.searchsorted(text.ends, start, "right"), np.searchsorted(text.starts, end))
+        tokens = slice(
+            np.searchsorted(text.ends, start, "right"), np.searchsorted(text.starts, end)
+        )
         if taken[tokens].any():
             continue
         taken[tokens] = True
-        score, text_between = float(sums[first]), paragraph.context[start:end]
-        yield replace(paragraph, text=text_between, score=score, start=start, end=end, unit=(start, end))
+        score = float(sums[first])
+        text_between = paragraph.context[start:end]
+        yield replace(
+            paragraph, text=text_between, score=score, start=start, end=end, unit=(start, end)
+        )
 
 
-def with_retrieval(phrases: Sequence[Answer], paragraphs: Sequence[Answer], weight: float) -> list[Answer]:
-    """Take `weight` times the distance between the best paragraph and a phrase's own from its score; best first."""
+def with_retrieval(
+    phrases: Sequence[Answer], paragraphs: Sequence[Answer], weight: float
+) -> list[Answer]:
+    """Take `weight` times the distance between the best paragraph and a phrase's own from its
+    score; best first.
+    """
     best = max((hit.score for hit in paragraphs), default=0.0)
     added = {(hit.page_id, hit.paragraph): weight * (hit.score - best) for hit in paragraphs}
     hits = [replace(hit, score=hit.score + added[hit.page_id, hit.paragraph]) for hit in phrases]

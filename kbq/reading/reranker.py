@@ -1,10 +1,12 @@
 """Reranker: put the phrases of a search into a better order by judging them in their context.
 
-The reader also proposes the phrase that it would have chosen in each window: a search may have cut the right one badly.
-A phrase is judged by the logarithm of its odds against "none of these is right", an outcome of its own in training.
-Phrases that mean the same support each other. `Searcher` (asking/searcher.py) chooses how many come here.
-Source: arXiv 2207.06300 (a reranker), arXiv 1710.10723 (paragraphs compete), arXiv 2010.10757 (a second model learns
-from the mistakes of the first), arXiv 1711.05116 (an answer that several passages give counts for more).
+The reader also proposes the phrase that it would have chosen in each window: a search may have cut
+the right one badly. A phrase is judged by the logarithm of its odds against "none of these is
+right", an outcome of its own in training. Phrases that mean the same support each other. `Searcher`
+(asking/searcher.py) chooses how many come here.
+Source: arXiv 2207.06300 (a reranker), arXiv 1710.10723 (paragraphs compete), arXiv 2010.10757 (a
+second model learns from the mistakes of the first), arXiv 1711.05116 (an answer that several
+passages give counts for more).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +21,14 @@ import torch
 from kbq.answers import N_RERANKED, WORDS_ALONE, Answer, SearchOptions, Unit
 from kbq.english.countries import ADJECTIVES, ASKS_FOR_A_COUNTRY, NAMES
 from kbq.english.kinship import KIN, RELATIVES, is_other_kin, is_own_name
-from kbq.english.statements import IS_SAID_OF_IT, NEAR, PRONOUNS, is_denied, is_other_direction, is_said_of_another
+from kbq.english.statements import (
+    IS_SAID_OF_IT,
+    NEAR,
+    PRONOUNS,
+    is_denied,
+    is_other_direction,
+    is_said_of_another,
+)
 from kbq.errors import QueryError
 from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
@@ -36,13 +45,17 @@ BEFORE = 80  # characters of the text before an answer
 
 MOST = 30.0  # a logit
 ELSEWHERE = 3.0  # the logit that an answer loses if it is not on the subject's own page
-SUPPORT = 3.0  # τ of τ log Σ exp(score / τ), which phrases of one meaning make: 0 is the best alone, 1 the sum of odds
+# Τ of τ log Σ exp(score / τ), which phrases of one meaning make: 0 is the best alone, 1 the sum of
+# odds.
+SUPPORT = 3.0
 
 
 def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
-    """Return the meaning of each answer to a query, as a text without case, articles and punctuation.
+    """Return the meaning of each answer to a query, as a text without case, articles and
+    punctuation.
 
-    An answer means itself; but if a slot asks for a country, an adjective means the name of its country, if that
+    An answer means itself; but if a slot asks for a country, an adjective means the name of its
+    country, if that
     name is among the answers from the same paragraph.
     """
     texts = [normalise_answer(answer.text) for answer in answers]
@@ -62,11 +75,11 @@ def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
 def says_nothing(query: str, answer: Answer) -> bool:
     """Whether an answer to a slot query says nothing, going by its words and those before it.
 
-    Pronouns name nobody, nothing is its own employer, and a family name is no relative. "The only child of …" tells
-    whose child the subject is, not its occupation. A place that lies near another is not where something is. On the
-    page of a town, "an Austrian writer" does not give the town's country. Nobody's mother is named behind "son-in-law
-    of" or "father of". What the text denies, or says of somebody else, is no answer. Answers to questions always say
-    something.
+    Pronouns name nobody, nothing is its own employer, and a family name is no relative. "The only
+    child of …" tells whose child the subject is, not its occupation. A place that lies near another
+    is not where something is. On the page of a town, "an Austrian writer" does not give the town's
+    country. Nobody's mother is named behind "son-in-law of" or "father of". What the text denies,
+    or says of somebody else, is no answer. Answers to questions always say something.
 
     >>> def says(query: str, text: str, before: str = "") -> bool:
     ...     context = before + text
@@ -84,24 +97,34 @@ def says_nothing(query: str, answer: Answer) -> bool:
     slot = slot_of(query)
     if slot is None:
         return False
-    text, relation = answer.text, relation_key(slot[1])
+    text = answer.text
+    relation = relation_key(slot[1])
     if PRONOUNS.fullmatch(text) or (text == text.lower() and not KIN.isdisjoint(text.split()[-1:])):
         return True
     before = answer.context[max(0, answer.start - BEFORE) : answer.start]
     if NEAR.search(before) or _rules_out(slot[0], relation, answer):
         return True
-    if relation in RELATIVES and is_other_kin(relation, before, answer.context[answer.end :][:BEFORE]):
+    if relation in RELATIVES and is_other_kin(
+        relation, before, answer.context[answer.end :][:BEFORE]
+    ):
         return True
-    if relation == "country" and normalise_answer(text) in ADJECTIVES and not IS_SAID_OF_IT.search(before):
+    if (
+        relation == "country"
+        and normalise_answer(text) in ADJECTIVES
+        and not IS_SAID_OF_IT.search(before)
+    ):
         return True
-    subject, value = normalised(slot[0]).split(), normalised(text).split()
+    subject = normalised(slot[0]).split()
+    value = normalised(text).split()
     if not value or any(word in relation.split() for word in ABOUT_NAMES):
         return False
     return value == subject or (relation in RELATIVES and is_own_name(slot[0], value))
 
 
 def _rules_out(subject: str, relation: str, answer: Answer) -> bool:
-    """Whether the words before an answer deny it, say it of somebody else, or tell the other direction."""
+    """Whether the words before an answer deny it, say it of somebody else, or tell the other
+    direction.
+    """
     before = answer.context[max(0, answer.start - SENTENCE) : answer.start]
     if is_denied(before) or is_other_direction(relation, before):
         return True
@@ -110,13 +133,19 @@ def _rules_out(subject: str, relation: str, answer: Answer) -> bool:
 
 
 def elsewhere(query: str, answers: Sequence[Answer]) -> list[bool]:
-    """Return whether each answer to a slot query is from another page, while the subject's own page is among them."""
+    """Return whether each answer to a slot query is from another page, while the subject's own page
+    is among them.
+    """
     slot = slot_of(query)
     subject = normalise_answer(slot[0]) if slot else ""
     if not subject:
         return [False] * len(answers)
     titles = {answer.title for answer in answers}
-    own = {title for title in titles if subject in map(normalise_answer, (title, IN_BRACKETS.sub("", title)))}
+    own = {
+        title
+        for title in titles
+        if subject in map(normalise_answer, (title, IN_BRACKETS.sub("", title)))
+    }
     return [bool(own) and answer.title not in own for answer in answers]
 
 
@@ -131,7 +160,9 @@ class Candidate(NamedTuple):
 
 
 class Reranking:
-    """The reader of a model, or of the base of a tuned query encoder, and the judges; opened when they are needed."""
+    """The reader of a model, or of the base of a tuned query encoder, and the judges; opened when
+    they are needed.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -140,8 +171,11 @@ class Reranking:
 
     @cached_property
     def reader(self) -> Reader:
-        """The model's own reader, which shares equal word embeddings with the model. Raises ModelError without one."""
-        reader, table = Reader.open(self.base, str(self.model.device)), self.model.queries.start.get_input_embeddings()
+        """The model's own reader, which shares equal word embeddings with the model. Raises
+        ModelError without one.
+        """
+        reader = Reader.open(self.base, str(self.model.device))
+        table = self.model.queries.start.get_input_embeddings()
         backbone: Any = reader.network.backbone
         own = backbone.get_input_embeddings().weight
         if own.dtype == table.weight.dtype and torch.equal(own, table.weight):
@@ -155,22 +189,31 @@ class Reranking:
 
     @cached_property
     def relation_judge(self) -> RelationJudge | None:
-        """The judge of the relations that the query encoder was tuned on, if it came out better than the reader's own.
+        """The judge of the relations that the query encoder was tuned on, if it came out better
+        than the reader's own.
 
         Raises ModelError if it is damaged, or has learned with another reader.
         """
         if not self.model.config.base:
             return None
-        return RelationJudge.open(local_folder(self.model.source), self.reader_digest, self.model.device)
+        return RelationJudge.open(
+            local_folder(self.model.source), self.reader_digest, self.model.device
+        )
 
     @property
     def digest(self) -> str:
         """The digest of all judges of phrases, or empty if there is none."""
         relation_judge = self.relation_judge if self.reader_digest else None
-        return f"{self.reader_digest} {relation_judge.fingerprint}" if relation_judge else self.reader_digest
+        return (
+            f"{self.reader_digest} {relation_judge.fingerprint}"
+            if relation_judge
+            else self.reader_digest
+        )
 
     def n_reranked(self, options: SearchOptions) -> int:
-        """Return how many phrases of a query are reranked. Raises QueryError if some are asked for, but none can be."""
+        """Return how many phrases of a query are reranked. Raises QueryError if some are asked for,
+        but none can be.
+        """
         if options.rerank == 0:
             return 0
         reason = self.why_not(options)
@@ -198,13 +241,15 @@ def rerank(
     score_scale: float = 1.0,
     relation_judge: RelationJudge | None = None,
 ) -> list[list[Candidate]]:
-    """Judge the phrases of each query again, with the reader's proposals, and put them into their new order.
+    """Judge the phrases of each query again, with the reader's proposals, and put them into their
+    new order.
 
     A query that asks for the page of a mention, or that the reader cannot read, gets none.
 
     Args:
         phrases: those found for each query, best first. They do not overlap.
-        score_scale: the worth of a point of the search, in points of the search that the judges have learned with.
+        score_scale: the worth of a point of the search, in points of the search that the judges
+            have learned with.
         relation_judge: judges the queries of its relations, instead of the reader's own judge.
     """
     own = reader.reranking[1]
@@ -215,11 +260,15 @@ def rerank(
             with suppress(QueryError):
                 queries[number] = reader.query_tokenizer.ids_of(text)
     judges = [
-        relation_judge.judge if relation_judge and relation_judge.judges(texts[number]) else own for number in queries
+        relation_judge.judge if relation_judge and relation_judge.judges(texts[number]) else own
+        for number in queries
     ]
-    weights = {judge: judge.retrieval_weight * score_scale for judge in set(judges)}  # a GPU is asked for each
+    # A GPU is asked for each.
+    weights = {judge: judge.retrieval_weight * score_scale for judge in set(judges)}
     subjects = [subject_of(texts[number]) for number in queries]
-    found = rerank_found(reader, list(queries.values()), [phrases[number] for number in queries], judges, subjects)
+    found = rerank_found(
+        reader, list(queries.values()), [phrases[number] for number in queries], judges, subjects
+    )
     for number, judge, of_query in zip(queries, judges, found, strict=True):
         candidates[number] = in_order(of_query, weights[judge], texts[number])
     return candidates
@@ -233,44 +282,60 @@ def rerank_found(
     judges: Sequence[PhraseJudge],
     subjects: Sequence[str] = (),
 ) -> list[list[Candidate]]:
-    """Judge the phrases found for each query (token ids) with its judge, in their order, then those proposed."""
+    """Judge the phrases found for each query (token ids) with its judge, in their order, then those
+    proposed.
+    """
     windows_of = judge_around(reader, queries, found, judges, subjects)
-    return [_candidates(phrases, windows) for phrases, windows in zip(found, windows_of, strict=True)]
+    return [
+        _candidates(phrases, windows) for phrases, windows in zip(found, windows_of, strict=True)
+    ]
 
 
-def _candidates(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, list[float]]]) -> list[Candidate]:
+def _candidates(
+    phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, list[float]]]
+) -> list[Candidate]:
     """Return the phrases found for one query, in their order, and the reader's proposals."""
     found: dict[int, float] = {}
     proposed: list[Candidate] = []
     for excerpt, values in windows:
-        answers, count = answers_in(excerpt, phrases), len(excerpt.numbers)
+        answers = answers_in(excerpt, phrases)
+        count = len(excerpt.numbers)
         found |= zip(excerpt.numbers, values, strict=False)
         for answer, value in zip(answers[count:], values[count:], strict=True):
-            # More than one phrase would have to give way to it, and fewer would be left than were asked for.
+            # More than one phrase would have to give way to it, and fewer would be left than were
+            # asked for.
             if sum(_overlap(answer, other) for other in answers[:count]) < 2:
                 proposed.append(Candidate(answer, answer.score, value, True))
-    return [Candidate(phrase, phrase.score, found[number], False) for number, phrase in enumerate(phrases)] + proposed
+    return [
+        Candidate(phrase, phrase.score, found[number], False)
+        for number, phrase in enumerate(phrases)
+    ] + proposed
 
 
 def answers_in(excerpt: Excerpt, phrases: Sequence[Answer]) -> list[Answer]:
-    """Return the phrases of an excerpt that was read, then the proposed one, with the best of their scores.
+    """Return the phrases of an excerpt that was read, then the proposed one, with the best of their
+    scores.
 
     `phrases`: all that were found for the query.
     """
     inside = [phrases[number] for number in excerpt.numbers]
     best = max(inside, key=lambda phrase: phrase.score)
     for first, last in excerpt.spans[len(inside) :]:
-        start, end = int(excerpt.text.starts[first]), int(excerpt.text.ends[last])
-        inside.append(replace(best, text=best.context[start:end], start=start, end=end, unit=(start, end)))
+        start = int(excerpt.text.starts[first])
+        end = int(excerpt.text.ends[last])
+        inside.append(
+            replace(best, text=best.context[start:end], start=start, end=end, unit=(start, end))
+        )
     return inside
 
 
 def in_order(candidates: Sequence[Candidate], weight: float, query: str = "") -> list[Candidate]:
-    """Give candidates their final scores, best first, none overlapping a better one; equal meanings support the best.
+    """Give candidates their final scores, best first, none overlapping a better one; equal meanings
+    support the best.
 
     Args:
-        weight: of a point of the search, added to the judge's odds. The best phrase of the search gets no more and no
-            less than it is judged.
+        weight: of a point of the search, added to the judge's odds. The best phrase of the search
+            gets no more and no less than it is judged.
         query: decides which answers mean the same, and which say nothing: these come last.
     """
     best = max((candidate.searched for candidate in candidates), default=0.0)
@@ -290,19 +355,28 @@ def in_order(candidates: Sequence[Candidate], weight: float, query: str = "") ->
 
 
 def _supported(candidates: Sequence[Candidate], query: str) -> Iterator[Candidate]:
-    """Yield candidates with final scores: the first of equal meaning that says so itself gets all support."""
+    """Yield candidates with final scores: the first of equal meaning that says so itself gets all
+    support.
+    """
     means = meanings(query, [candidate.answer for candidate in candidates])
     scores: dict[str, list[float]] = {}
     for meaning, candidate in zip(means, candidates, strict=True):
         scores.setdefault(meaning, []).append(candidate.score / SUPPORT)
     for meaning, candidate in zip(means, candidates, strict=True):
-        same = scores.pop(meaning, None) if normalise_answer(candidate.answer.text) == meaning else None
+        same = (
+            scores.pop(meaning, None)
+            if normalise_answer(candidate.answer.text) == meaning
+            else None
+        )
         score = candidate.score if same is None else SUPPORT * float(np.logaddexp.reduce(same))
         yield candidate._replace(answer=replace(candidate.answer, score=score))
 
 
-def before_others(candidates: Sequence[Candidate], found: Sequence[Answer], unit: Unit) -> list[Answer]:
-    """Put the judged answers, of pages and paragraphs the best one each, before all others found, best first.
+def before_others(
+    candidates: Sequence[Candidate], found: Sequence[Answer], unit: Unit
+) -> list[Answer]:
+    """Put the judged answers, of pages and paragraphs the best one each, before all others found,
+    best first.
 
     The scores of the others continue with the distances that they had.
     """

@@ -1,7 +1,7 @@
 """Search: find the k best distinct units of all shards by vectors, words or both.
 
-The answers to a query do not depend on other queries beside it, nor on where the `groups` of shards (see `Index`) are
-searched, as long as their answers are `merged`.
+The answers to a query do not depend on other queries beside it, nor on where the `groups` of shards
+(see `Index`) are searched, as long as their answers are `merged`.
 """
 
 import heapq
@@ -24,15 +24,26 @@ from kbq.index.base import Bonus, Index, rounded_for_exact_sums
 from kbq.search.spans import Spans, TextOf, Units, best_units, find_spans, shared_texts
 from kbq.text.normal_forms import folded
 from kbq.text.queries import MARKERS, mention_in, slot_of
-from kbq.words.bm25 import BM25Index, WordStatistics, missing_words, open_bm25, query_words, shares_of, title_term
+from kbq.words.bm25 import (
+    BM25Index,
+    WordStatistics,
+    missing_words,
+    open_bm25,
+    query_words,
+    shares_of,
+    title_term,
+)
 from kbq.words.impacts import PieceTokenizer, SentenceImpacts
 from kbq.words.names import NOWHERE, Names, Naming
 
-# What a point of each source adds to the score of a phrase, times the `lexical_factor` of the query encoder, which is
-# 0.5 for the default model. docs/decisions.md says how they were chosen.
-BM25_WEIGHT, SPARTA_WEIGHT = 8.0, 4.0
+# What a point of each source adds to the score of a phrase, times the `lexical_factor` of the query
+# encoder, which is 0.5 for the default model. docs/decisions.md says how they were chosen.
+BM25_WEIGHT = 8.0
+SPARTA_WEIGHT = 4.0
 NAMESAKES = 64  # paragraphs of pages with one title that are looked at
-MOST_NAMES, LONGEST_NAME = 8, 4  # words with a capital of a question that may begin a name, and words of a name
+# Words with a capital of a question that may begin a name, and words of a name.
+MOST_NAMES = 8
+LONGEST_NAME = 4
 _WORD = re.compile(r"[^\W_][\w'’ʻʼ.-]*[^\W_]|[^\W_]")
 ParagraphIndex = BM25Index | SentenceImpacts  # index of one shard
 
@@ -44,7 +55,9 @@ DEEPER = 4  # how many times as deep the next round is
 
 @dataclass(frozen=True, slots=True)
 class WordQueries:
-    """The terms of queries for one source of scores, from which `LexicalScores` of shards elsewhere are made."""
+    """The terms of queries for one source of scores, from which `LexicalScores` of shards elsewhere
+    are made.
+    """
 
     terms: Sequence[Sequence[str]]
     weight: float
@@ -55,14 +68,18 @@ class WordQueries:
 
 @dataclass(frozen=True, slots=True)
 class SlotWords:
-    """The subjects and the relations of queries, as far as they count otherwise than the words of any text."""
+    """The subjects and the relations of queries, as far as they count otherwise than the words of
+    any text.
+    """
 
     namings: Sequence[Naming]  # the pages that name the subject of each query
     shares: Sequence[Sequence[float]]  # share of each term of each query that counts
 
 
 class LexicalScores:
-    """Sparse scores of queries, given as their terms: a phrase gains `weight` times its paragraph's score."""
+    """Sparse scores of queries, given as their terms: a phrase gains `weight` times its paragraph's
+    score.
+    """
 
     def __init__(
         self,
@@ -72,17 +89,25 @@ class LexicalScores:
         weight: float = 1.0,
         slots: SlotWords | None = None,
     ) -> None:
-        self._shards, self._indexes, self._weight = shards, indexes, weight
-        self._terms, self._text_of, self._slots = terms, shared_texts(shards), slots
+        self._shards = shards
+        self._indexes = indexes
+        self._weight = weight
+        self._terms = terms
+        self._text_of = shared_texts(shards)
+        self._slots = slots
 
     @property
     def queries(self) -> WordQueries:
         """The queries without the shards, of which there must be some."""
         words = {term for terms in self._terms for term in terms}
-        return WordQueries(self._terms, self._weight, self._indexes[0].statistics(words), self._slots)
+        return WordQueries(
+            self._terms, self._weight, self._indexes[0].statistics(words), self._slots
+        )
 
     def bonus(self, shard: int, queries: Sequence[int]) -> Floats:
-        """Return the scores that the paragraphs of a shard add to their phrases. Shape: (queries, paragraphs)."""
+        """Return the scores that the paragraphs of a shard add to their phrases. Shape: (queries,
+        paragraphs).
+        """
         scores = np.stack([self._scores(shard, query) for query in queries])
         scores *= np.float32(self._weight)
         shown = self._shards[shard].shown
@@ -99,7 +124,9 @@ class LexicalScores:
         return scores
 
     def best(self, query: int, unit: Unit, k: int) -> list[Answer]:
-        """Find the k best paragraphs, or pages by their best paragraph, that share a term with the query."""
+        """Find the k best paragraphs, or pages by their best paragraph, that share a term with the
+        query.
+        """
         hits: list[Answer] = []
         pages = set()
         for score, number, paragraph in self._in_order(query):
@@ -115,7 +142,8 @@ class LexicalScores:
 
     def explained(self, query: int, k: int) -> Iterator[tuple[Answer, dict[str, float]]]:
         """Yield the k best paragraphs, each with the share of each term in its score."""
-        count = min(k, sum(len(shard.texts) for shard in self._shards))  # `islice` takes no number beyond 64 bits
+        # `islice` takes no number beyond 64 bits.
+        count = min(k, sum(len(shard.texts) for shard in self._shards))
         for score, number, paragraph in islice(self._in_order(query), count):
             parts = self._indexes[number].parts(self._terms[query], paragraph)
             yield self._shards[number].answer(paragraph, score), parts
@@ -123,25 +151,36 @@ class LexicalScores:
     def _in_order(self, query: int) -> Iterator[tuple[float, int, int]]:
         """Yield (score, shard, paragraph) of every score above zero, best first."""
         shards = (self._in_shard(shard, query) for shard in range(len(self._shards)))
-        return ((-negative, shard, paragraph) for negative, shard, paragraph in heapq.merge(*shards))
+        return (
+            (-negative, shard, paragraph) for negative, shard, paragraph in heapq.merge(*shards)
+        )
 
     def _in_shard(self, shard: int, query: int) -> Iterator[tuple[float, int, int]]:
         """Yield (-score, shard, paragraph) of every score above zero in one shard, best first."""
-        scores, shown = self._indexes[shard].scores(self._terms[query]), self._shards[shard].shown
+        scores = self._indexes[shard].scores(self._terms[query])
+        shown = self._shards[shard].shown
         matches = np.flatnonzero(scores > 0 if shown is None else (scores > 0) & shown)
         for paragraph in matches[np.argsort(-scores[matches], kind="stable")].tolist():
             yield -float(scores[paragraph]), shard, paragraph
 
 
 class SummedBonus:
-    """The summed `Bonus` of all sources for some of their queries, computed on demand for one shard at a time."""
+    """The summed `Bonus` of all sources for some of their queries, computed on demand for one shard
+    at a time.
+    """
 
-    def __init__(self, sources: Sequence[LexicalScores], queries: Sequence[int], first: int = 0) -> None:
+    def __init__(
+        self, sources: Sequence[LexicalScores], queries: Sequence[int], first: int = 0
+    ) -> None:
         """`first` is the number of the first shard in the sources."""
-        self._sources, self._queries, self._first = sources, queries, first
+        self._sources = sources
+        self._queries = queries
+        self._first = first
 
     def __getitem__(self, shard: int, /) -> Floats:
-        total, *others = (source.bonus(self._first + shard, self._queries) for source in self._sources)
+        total, *others = (
+            source.bonus(self._first + shard, self._queries) for source in self._sources
+        )
         for bonus in others:
             total += bonus
         return total
@@ -152,29 +191,41 @@ class WordIndexes:
 
     def __init__(self, folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> None:
         """Open the indexes. Raises KnowledgeBaseError if files are missing or damaged."""
-        self._folder, self._shards = folder, shards
+        self._folder = folder
+        self._shards = shards
         self.bm25 = open_bm25(shards) if manifest.bm25 else []
-        self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
+        self.sparta = (
+            [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
+        )
         self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None
         self._names = Names(shards, self.bm25)
 
     def __bool__(self) -> bool:
         return bool(self.bm25 or self.sparta)
 
-    def scores(self, texts: Sequence[str], backend: WordBackend, weight: float = 1.0) -> LexicalScores:
-        """Return the lexical scores of queries. Raises QueryError if the knowledge base has no such index."""
+    def scores(
+        self, texts: Sequence[str], backend: WordBackend, weight: float = 1.0
+    ) -> LexicalScores:
+        """Return the lexical scores of queries. Raises QueryError if the knowledge base has no such
+        index.
+        """
         if backend == "sparta":
             if self._pieces is None:
                 raise QueryError(
-                    f"{self._folder} has no learned impacts: add them with `kbq index sparta {self._folder} MODEL`"
+                    f"{self._folder} has no learned impacts: add them with `kbq index sparta "
+                    f"{self._folder} MODEL`"
                 )
-            return LexicalScores(self._shards, self.sparta, [self._pieces.terms(text) for text in texts], weight)
+            return LexicalScores(
+                self._shards, self.sparta, [self._pieces.terms(text) for text in texts], weight
+            )
         return LexicalScores(self._shards, self.bm25, self._words_of(texts), weight)
 
     def _words_of(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the words of queries. Raises QueryError if the knowledge base has no BM25 index."""
         if not self.bm25:
-            raise QueryError(f"{self._folder} has no BM25 index: add one with `kbq index bm25 {self._folder}`")
+            raise QueryError(
+                f"{self._folder} has no BM25 index: add one with `kbq index bm25 {self._folder}`"
+            )
         return [query_words(text, self.bm25) for text in texts]
 
     def strongest(self, place: PagePlace, backend: WordBackend, k: int) -> list[StrongTerms]:
@@ -189,10 +240,14 @@ class WordIndexes:
         found: list[StrongTerms] = []
         for paragraph in range(first, stop):
             number = int(shard.paragraph_numbers[paragraph])
-            found += [StrongTerms(number, text, terms) for text, terms in index.sentences(paragraph, k)]
+            found += [
+                StrongTerms(number, text, terms) for text, terms in index.sentences(paragraph, k)
+            ]
         return found
 
-    def all_scores(self, texts: Sequence[str], bm25_weight: float, sparta_weight: float) -> list[LexicalScores]:
+    def all_scores(
+        self, texts: Sequence[str], bm25_weight: float, sparta_weight: float
+    ) -> list[LexicalScores]:
         """Return the weighted scores of all indexes. Raises QueryError if there is none."""
         sources = [self.scores(texts, "sparta", sparta_weight)] if self.sparta else []
         if self.bm25 or not sources:
@@ -208,7 +263,8 @@ class WordIndexes:
         return self._names.of(slot[0]) if slot and self.bm25 else NOWHERE
 
     def respelled(self, text: str) -> str:
-        """Spell the subject of a query, or a name in a question, like the title that reads the same: Łódź for Lodz.
+        """Spell the subject of a query, or a name in a question, like the title that reads the
+        same: Łódź for Lodz.
 
         To an encoder, another spelling is another name.
         """
@@ -222,9 +278,12 @@ class WordIndexes:
         names = [place for place, word in enumerate(words) if word[0][0].isupper()][:MOST_NAMES]
         for length in range(min(LONGEST_NAME, len(words)), 0, -1):
             for first in (place for place in names if place + length <= len(words)):
-                begin, end = words[first].start(), words[first + length - 1].end()
-                name, title = text[begin:end], self._title_like(text[begin:end])
-                if title and (length > 1 or folded(title) == folded(name)):  # ".in" is not meant by In
+                begin = words[first].start()
+                end = words[first + length - 1].end()
+                name = text[begin:end]
+                title = self._title_like(text[begin:end])
+                # ".in" is not meant by In.
+                if title and (length > 1 or folded(title) == folded(name)):
                     # Ends such as that of Kievan Rus'.
                     end += not title[-1].isalnum() and text[end : end + 1] == title[-1]
                     return f"{text[:begin]}{title}{text[end:]}"
@@ -234,10 +293,17 @@ class WordIndexes:
         """Return the only title that reads like a name but is spelled otherwise, or ""."""
         if not name:
             return ""
-        term, titles = title_term(name), set[str]()
+        term = title_term(name)
+        titles = set[str]()
         for shard, index in zip(self._shards, self.bm25, strict=True):
-            titles |= {shard.title_of(paragraph) for paragraph in index.of(term)[0][:NAMESAKES].tolist()}
-        others = [title for title in titles if len(title) <= 2 * len(name) + 8 and not MARKERS.search(title)]
+            titles |= {
+                shard.title_of(paragraph) for paragraph in index.of(term)[0][:NAMESAKES].tolist()
+            }
+        others = [
+            title
+            for title in titles
+            if len(title) <= 2 * len(name) + 8 and not MARKERS.search(title)
+        ]
         is_clear = len(titles) == len(others) == 1 and others[0].lower() != name.lower()
         return others[0] if is_clear else ""
 
@@ -245,22 +311,31 @@ class WordIndexes:
         """Return the words of a text that no page has in any form, as far as a BM25 index can tell."""
         return missing_words(text, self.bm25) if self.bm25 else []
 
-    def unknown(self, text: str, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]) -> list[str]:
-        """Return the words of a query that no page has: mistyped words, and names that this corpus lacks.
+    def unknown(
+        self, text: str, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]
+    ) -> list[str]:
+        """Return the words of a query that no page has: mistyped words, and names that this corpus
+        lacks.
 
-        A relation or a question may use other words than all pages. Its words count only if the encoder's vocabulary
-        lacks them, too, and `numbers_of` returns None.
+        A relation or a question may use other words than all pages. Its words count only if the
+        encoder's vocabulary lacks them, too, and `numbers_of` returns None.
         """
         mention = mention_in(text)
         subject, question = (mention[1], "") if mention else slot_of(text) or ("", text)
         missing = self.missing(question)
-        unread = [word for word, number in zip(missing, numbers_of(missing), strict=True) if number is None]
+        unread = [
+            word
+            for word, number in zip(missing, numbers_of(missing), strict=True)
+            if number is None
+        ]
         return list(dict.fromkeys((*self.missing(subject), *unread)))
 
 
 @dataclass(frozen=True, slots=True)
 class SearchContext:
-    """The shards that a search reads, the index that finds candidates in them, and the length penalty of phrases."""
+    """The shards that a search reads, the index that finds candidates in them, and the length
+    penalty of phrases.
+    """
 
     shards: Sequence[Shard]
     index: Index
@@ -268,7 +343,11 @@ class SearchContext:
 
 
 def search(
-    context: SearchContext, queries: Floats, k: int, unit: Unit, lexical: Sequence[LexicalScores] = ()
+    context: SearchContext,
+    queries: Floats,
+    k: int,
+    unit: Unit,
+    lexical: Sequence[LexicalScores] = (),
 ) -> list[list[Answer]]:
     """Return the k best units for each query, or all if the shards hold fewer.
 
@@ -280,7 +359,10 @@ def search(
 
 
 def search_several(
-    context: SearchContext, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()
+    context: SearchContext,
+    queries: Floats,
+    wanted: Sequence[Wanted],
+    lexical: Sequence[LexicalScores] = (),
 ) -> list[list[list[Answer]]]:
     """`search` for several (k, unit) at once, which take their units from the same spans."""
     hits: list[list[list[Answer]]] = [[] for _ in wanted]
@@ -296,7 +378,10 @@ def search_several(
 def raised(found: Sequence[Sequence[Answer]], offsets: Floats) -> list[list[Answer]]:
     """Add an offset to the scores of each query's answers. Shape of `offsets`: (queries,)."""
     pairs = zip(found, offsets.tolist(), strict=True)
-    return [[replace(answer, score=answer.score + offset) for answer in answers] for answers, offset in pairs]
+    return [
+        [replace(answer, score=answer.score + offset) for answer in answers]
+        for answers, offset in pairs
+    ]
 
 
 def merged(parts: Sequence[Sequence[Answer]], k: int) -> list[Answer]:
@@ -310,30 +395,40 @@ def merged(parts: Sequence[Sequence[Answer]], k: int) -> list[Answer]:
 class _Ranking:
     """The k best units of one kind, for each query, as far as they are found in each group.
 
-    Rounds only append units: a better one that a deeper round of an approximate index finds comes too late. So a round
-    can be saved where other groups have k better units.
+    Rounds only append units: a better one that a deeper round of an approximate index finds comes
+    too late. So a round can be saved where other groups have k better units.
     """
 
     def __init__(self, wanted: Wanted, groups: int, queries: int) -> None:
         self.k, self.unit = wanted
-        # The k best phrases open in the k best pieces (see exact.py), several of which may be in one paragraph.
+        # The k best phrases open in the k best pieces (see exact.py), several of which may be in
+        # one paragraph.
         self.depth = self.k if self.unit in ("phrase", "sentence") else 2 * self.k
-        self._found = [[Units([], False, np.inf)] * queries for _ in range(groups)]  # [group][query]
-        self._best = [[-np.inf] * self.k for _ in range(queries)]  # heaps of the scores of the k best units so far
+        # [group][query].
+        self._found = [[Units([], False, np.inf)] * queries for _ in range(groups)]
+        # Heaps of the scores of the k best units so far.
+        self._best = [[-np.inf] * self.k for _ in range(queries)]
 
     def may_grow(self, group: int, query: int) -> bool:
         found = self._found[group][query]
         return not found.is_complete and found.complete_above >= self._best[query][0]
 
     def add(
-        self, group: int, query: int, shards: Sequence[Shard], spans: list[Spans], text_of: TextOf, most: int | None
+        self,
+        group: int,
+        query: int,
+        shards: Sequence[Shard],
+        spans: list[Spans],
+        text_of: TextOf,
+        most: int | None,
     ) -> None:
         """Add the units of spans that were found at a greater depth.
 
         `most` is the number of units that the group may hold, or None if all its spans are given.
         """
         found = self._found[group][query]
-        wanted, between = self.k - len(found.hits), (self._best[query][0], found.complete_above)
+        wanted = self.k - len(found.hits)
+        between = (self._best[query][0], found.complete_above)
         units = best_units(shards, spans, self.unit, wanted, between, text_of)
         for hit in units.hits:
             heapq.heappushpop(self._best[query], hit.score)
@@ -343,24 +438,37 @@ class _Ranking:
         self._found[group][query] = Units(hits, is_complete, complete_above)
 
     def answers(self) -> list[list[Answer]]:
-        return [merged([found.hits for found in of_query], self.k) for of_query in zip(*self._found, strict=True)]
+        return [
+            merged([found.hits for found in of_query], self.k)
+            for of_query in zip(*self._found, strict=True)
+        ]
 
 
 def _search_batch(
-    context: SearchContext, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores], first: int
+    context: SearchContext,
+    queries: Floats,
+    wanted: Sequence[Wanted],
+    lexical: Sequence[LexicalScores],
+    first: int,
 ) -> list[list[list[Answer]]]:
-    """Search every group in ever deeper rounds until the best units are found. Shape of `queries`: (queries, 2, dim).
+    """Search every group in ever deeper rounds until the best units are found. Shape of `queries`:
+    (queries, 2, dim).
 
     `first` is the number of the first query in `lexical`.
     """
     groups = context.index.groups
     rankings = [_Ranking(each, len(groups), len(queries)) for each in wanted]
-    texts = [shared_texts(group.shards) for group in groups]  # the paragraphs of answers, each read once
+    # The paragraphs of answers, each read once.
+    texts = [shared_texts(group.shards) for group in groups]
     depth = max(ranking.depth for ranking in rankings)
     while open_in := _open(rankings, len(groups), len(queries)):
         for number, some in open_in.items():
             group = groups[number]
-            bonus = SummedBonus(lexical, [first + query for query in some], group.first) if lexical else None
+            bonus = (
+                SummedBonus(lexical, [first + query for query in some], group.first)
+                if lexical
+                else None
+            )
             part = SearchContext(group.shards, group.index, context.length_penalty)
             batch = batch_spans(part, queries[some], depth, bonus, certain=True)
             is_deepest = depth >= sum(len(shard) for shard in group.shards)
@@ -377,23 +485,35 @@ def _search_batch(
 def _open(rankings: Sequence[_Ranking], groups: int, queries: int) -> dict[int, list[int]]:
     """Return, by group, the queries for which it may hold more of the best units."""
     open_in = {
-        group: [query for query in range(queries) if any(ranking.may_grow(group, query) for ranking in rankings)]
+        group: [
+            query
+            for query in range(queries)
+            if any(ranking.may_grow(group, query) for ranking in rankings)
+        ]
         for group in range(groups)
     }
     return {group: some for group, some in open_in.items() if some}
 
 
 def batch_spans(
-    context: SearchContext, queries: Floats, depth: int, bonus: Bonus | None = None, certain: bool = False
+    context: SearchContext,
+    queries: Floats,
+    depth: int,
+    bonus: Bonus | None = None,
+    certain: bool = False,
 ) -> Iterator[list[Spans]]:
-    """Yield, for each query, the spans of each shard that open at the index's candidates at this depth.
+    """Yield, for each query, the spans of each shard that open at the index's candidates at this
+    depth.
 
     Shape of `queries`: (queries, 2, dim); see `find_spans`.
     """
     index = context.index
     candidates = index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
     exact = rounded_for_exact_sums(queries)
-    sizes = [sum(len(of_shard.starts) for of_shard in of_query) for of_query in zip(*candidates, strict=True)]
+    sizes = [
+        sum(len(of_shard.starts) for of_shard in of_query)
+        for of_query in zip(*candidates, strict=True)
+    ]
     together = max(1, STARTS // max([1, *sizes]))
     for first in range(0, len(queries), together):
         part = slice(first, first + together)
@@ -417,4 +537,7 @@ def _most(shards: Sequence[Shard], unit: Unit) -> int:
     filled = [np.flatnonzero(shard.filled()) for shard in shards]
     if unit == "paragraph":
         return sum(map(len, filled))
-    return sum(len(np.unique(s.paragraph_pages[numbers])) for s, numbers in zip(shards, filled, strict=True))
+    return sum(
+        len(np.unique(s.paragraph_pages[numbers]))
+        for s, numbers in zip(shards, filled, strict=True)
+    )

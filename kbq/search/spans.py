@@ -2,14 +2,16 @@
 
 Source: arXiv 2012.12624, section 3.3; limit: section 4.
 
-A span is a pair of rows (start, end) of one paragraph, start ≤ end, within the shard's limit of length. The filter must
-allow phrases to open at the start and to close at the end. The score of a span is the inner product of the start plus
-that of the end, less a penalty for each token after the first, as start and end are scored independently and may belong
-to two answers. Each start is paired with its best end.
+A span is a pair of rows (start, end) of one paragraph, start ≤ end, within the shard's limit of
+length. The filter must allow phrases to open at the start and to close at the end. The score of a
+span is the inner product of the start plus that of the end, less a penalty for each token after the
+first, as start and end are scored independently and may belong to two answers. Each start is paired
+with its best end.
 
 Source: arXiv 2109.08133, section 3.
 
-The score of a unit is the maximum over its phrases. Of phrases, or sentences, that overlap, only the best is kept.
+The score of a unit is the maximum over its phrases. Of phrases, or sentences, that overlap, only
+the best is kept.
 """
 
 import heapq
@@ -34,15 +36,16 @@ Products = Callable[[Rows, Rows, Floats | Doubles], Floats]  # same call as `Sha
 RANGES = 4096  # compared together
 FIRST_GROUP = 16  # spans that are placed together; every later group is as large as all before it
 WORD = re.compile(r"\S+")
-TextOf: TypeAlias = Callable[[int, int], str]  # the number of a shard, and of a paragraph in it → its text
+# The number of a shard, and of a paragraph in it → its text.
+TextOf: TypeAlias = Callable[[int, int], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
     """Spans of one query in one shard, best first. Shapes: (spans,).
 
-    No missing span scores above `complete_above`: with an exact index, the spans above it are those of a search over
-    all legal spans, each start with its best end.
+    No missing span scores above `complete_above`: with an exact index, the spans above it are those
+    of a search over all legal spans, each start with its best end.
     """
 
     scores: Floats
@@ -54,16 +57,21 @@ class Spans:
     # vector (-inf.
     inner_products: Floats
     # where no phrase may close). Shape: (rows, 2)
-    penalties: Floats  # length penalty of a phrase from the paragraph's first token to the row. Shape: (rows,)
+    # Length penalty of a phrase from the paragraph's first token to the row. Shape: (rows,).
+    penalties: Floats
 
     def shortened(self, shard: Shard, start: int, end: int, limit: int) -> tuple[float, int] | None:
-        """Return the score and the end of the best span from `start` to before `end` that ends by character `limit`."""
+        """Return the score and the end of the best span from `start` to before `end` that ends by
+        character `limit`.
+        """
         fits = (shard.ends[start:end] <= limit) & (shard.ends[start:end] > shard.starts[start])
         if not fits.any():
             return None
         place = int(self.rows.searchsorted(start))
         ends = slice(place, place + end - start)
-        best = place + int(np.where(fits, self.inner_products[ends, 1] - self.penalties[ends], -np.inf).argmax())
+        best = place + int(
+            np.where(fits, self.inner_products[ends, 1] - self.penalties[ends], -np.inf).argmax()
+        )
         penalty = self.penalties[best] - self.penalties[place]
         score = float(self.inner_products[place, 0] + self.inner_products[best, 1] - penalty)
         return None if score == -np.inf else (score, start + best - place)
@@ -78,12 +86,13 @@ def find_spans(
     certain: bool = False,
     products_of: Products | None = None,
 ) -> list[Spans]:
-    """Find, for each query, the best span of each candidate start, with its exact score. Ties are in order of rows.
+    """Find, for each query, the best span of each candidate start, with its exact score. Ties are
+    in order of rows.
 
     Args:
         candidates: those of each query.
-        queries: start vector over end vector, in the units of the rows; scores are exact sums for those `in_steps`.
-            Shape: (queries, 2, dim).
+        queries: start vector over end vector, in the units of the rows; scores are exact sums for
+            those `in_steps`. Shape: (queries, 2, dim).
         max_tokens: longest span, both ends included.
         length_penalty: subtracted from the score for each token after the first, 0 or more.
         certain: leave out spans up to the candidates' bound, where better ones may be missing.
@@ -92,7 +101,8 @@ def find_spans(
     starts, offsets, added = _opening(shard, candidates)
     sizes = reach(shard, starts, max_tokens)
     numbers = _union(offsets + starts, offsets + starts + sizes)
-    query_of, rows = np.divmod(numbers, len(shard))  # consecutive rows of a query are at least a token apart
+    # Consecutive rows of a query are at least a token apart.
+    query_of, rows = np.divmod(numbers, len(shard))
     products = (products_of or shard.products)(rows, query_of, queries)
     products[~shard.closes(rows), 1] = -np.inf
     place = np.searchsorted(numbers, offsets + starts)
@@ -108,29 +118,40 @@ def find_spans(
     above = np.array(bounds)[query_of[place]] if certain else -np.inf
     kept = np.flatnonzero(scores > above)  # some starts have no end within reach
     order = kept[np.lexsort((-scores[kept], query_of[place[kept]]))]
-    scores, starts, ends = scores[order], rows[place[order]], rows[ends[order]]
+    scores = scores[order]
+    starts = rows[place[order]]
+    ends = rows[ends[order]]
     parts = (slices(numbers, len(candidates)) for numbers in (query_of[place[order]], query_of))
     found = zip(*parts, bounds, strict=True)
     return [
-        Spans(scores[best], starts[best], ends[best], bound, rows[own], products[own], penalties[own])
+        Spans(
+            scores[best], starts[best], ends[best], bound, rows[own], products[own], penalties[own]
+        )
         for best, own, bound in found
     ]
 
 
 def _opening(shard: Shard, candidates: Sequence[Candidates]) -> tuple[Rows, Rows, Floats | None]:
-    """Return the candidates of all queries at which a phrase may open, their offsets, and their bonus.
+    """Return the candidates of all queries at which a phrase may open, their offsets, and their
+    bonus.
 
     Rows ascend once their offset, the number of the query times the shard's rows, is added.
     """
     starts = np.concatenate([of_query.starts for of_query in candidates])
-    offsets = np.repeat(len(shard) * np.arange(len(candidates)), [len(of_query.starts) for of_query in candidates])
+    offsets = np.repeat(
+        len(shard) * np.arange(len(candidates)), [len(of_query.starts) for of_query in candidates]
+    )
     bonuses = [of_query.bonus for of_query in candidates if of_query.bonus is not None]
     opening = shard.opens(starts)
     return starts[opening], offsets[opening], np.concatenate(bonuses)[opening] if bonuses else None
 
 
-def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty: float = 0.0) -> Spans:
-    """Return the best span of each start in one paragraph; see `find_spans`. Shape of `query`: (2, dim)."""
+def paragraph_spans(
+    shard: Shard, paragraph: int, query: Floats, length_penalty: float = 0.0
+) -> Spans:
+    """Return the best span of each start in one paragraph; see `find_spans`. Shape of `query`: (2,
+    dim).
+    """
     every_row = Candidates(shard.rows_of(paragraph), -np.inf)
     return find_spans(shard, [every_row], query[None], length_penalty=length_penalty)[0]
 
@@ -142,15 +163,20 @@ def reach(shard: Shard, starts: Rows, max_tokens: int = MAX_TOKENS) -> Rows:
     counts: Rows = np.empty_like(most)
     for first in range(0, len(starts), RANGES):
         part = slice(first, first + RANGES)
-        begins, steps = starts[part, None], np.arange(most[part].max(initial=0))
+        begins = starts[part, None]
+        steps = np.arange(most[part].max(initial=0))
         positions = shard.positions[begins + np.minimum(steps, most[part, None] - 1)]
         within = positions < shard.positions[begins] + min(max_tokens, shard.limit.tokens)
         counts[part] = np.minimum(within.sum(axis=1), most[part])
     return counts
 
 
-def _move_backward_ends(shard: Shard, rows: Rows, values: Floats, ends: Rows, places: Rows, sizes: Rows) -> None:
-    """Replace ends that lie before their start in the text, where rows repeat, with the best other end, in place."""
+def _move_backward_ends(
+    shard: Shard, rows: Rows, values: Floats, ends: Rows, places: Rows, sizes: Rows
+) -> None:
+    """Replace ends that lie before their start in the text, where rows repeat, with the best other
+    end, in place.
+    """
     for one in np.flatnonzero(shard.ends[rows[ends]] <= shard.starts[rows[places]]):
         within = slice(places[one], places[one] + sizes[one])
         is_ahead = shard.ends[rows[within]] > shard.starts[rows[places[one]]]
@@ -158,7 +184,8 @@ def _move_backward_ends(shard: Shard, rows: Rows, values: Floats, ends: Rows, pl
 
 
 def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
-    """Return the index of the first maximum of each values[begin : begin + size]. Sizes are at least 1.
+    """Return the index of the first maximum of each values[begin : begin + size]. Sizes are at
+    least 1.
 
     >>> range_argmax(np.float32([1, 5, 2, 5]), np.array([0, 2, 0]), np.array([4, 2, 1])).tolist()
     [1, 3, 0]
@@ -167,13 +194,15 @@ def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
     steps = np.arange(sizes.max(initial=0))
     for first in range(0, len(begins), RANGES):
         part = slice(first, first + RANGES)
-        inside = begins[part, None] + np.minimum(steps, sizes[part, None] - 1)  # a shorter range repeats its last index
+        # A shorter range repeats its last index.
+        inside = begins[part, None] + np.minimum(steps, sizes[part, None] - 1)
         best[part] = begins[part] + values[inside].argmax(axis=1)
     return best
 
 
 def best_ends(logits: Floats) -> tuple[Floats, Rows]:
-    """Return the best sum of start and end logit of phrases that start at each token, and their ends.
+    """Return the best sum of start and end logit of phrases that start at each token, and their
+    ends.
 
     Shapes: logits (2, tokens), results (tokens,).
 
@@ -212,7 +241,11 @@ class RangesTaken:
     def first_within(self, begin: int, stop: int) -> int | None:
         """Return the beginning of the first range that overlaps [begin, stop), or None."""
         place = bisect_right(self._stops, begin)
-        return self._begins[place] if place < len(self._begins) and self._begins[place] < stop else None
+        return (
+            self._begins[place]
+            if place < len(self._begins) and self._begins[place] < stop
+            else None
+        )
 
     def add(self, begin: int, stop: int) -> None:
         place = bisect_right(self._stops, begin)
@@ -227,7 +260,9 @@ def shared_texts(shards: Sequence[Shard]) -> TextOf:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The best distinct units of one query, best first. No missing unit scores above `complete_above`."""
+    """The best distinct units of one query, best first. No missing unit scores above
+    `complete_above`.
+    """
 
     hits: list[Answer]
     is_complete: bool  # true: no more are wanted, or there are no more
@@ -235,7 +270,9 @@ class Units:
 
 
 class _PlacedSpan(NamedTuple):
-    """A span and its place, which compares as smaller the better it is. `characters` are [start, end) of its phrase."""
+    """A span and its place, which compares as smaller the better it is. `characters` are [start,
+    end) of its phrase.
+    """
 
     negative_score: float
     shard: int
@@ -253,7 +290,8 @@ def best_units(
     between: tuple[float, float] = (-np.inf, np.inf),
     text_of: TextOf | None = None,
 ) -> Units:
-    """Find the k best distinct units in the spans of one query, given by shard, with scores `between` these.
+    """Find the k best distinct units in the spans of one query, given by shard, with scores
+    `between` these.
 
     `text_of` reads the paragraphs for all queries of a search.
     """
@@ -270,7 +308,9 @@ def best_units(
             return Units(hits, True, complete_above)
         if score <= most:
             text = text_of(span.shard, span.paragraph)
-            hits.append(shards[span.shard].answer(span.paragraph, score, span.characters, bounds, text))
+            hits.append(
+                shards[span.shard].answer(span.paragraph, score, span.characters, bounds, text)
+            )
         if len(hits) == k:
             break
     return Units(hits, len(hits) == k or complete_above == -np.inf, complete_above)
@@ -279,13 +319,20 @@ def best_units(
 def _best_of_each(
     shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit, text_of: TextOf
 ) -> Iterator[tuple[_PlacedSpan, tuple[int, int]]]:
-    """Yield the best span of each paragraph or page, best first, with its whole paragraph as the unit."""
+    """Yield the best span of each paragraph or page, best first, with its whole paragraph as the
+    unit.
+    """
     order, shard_of, places = _merged(by_shard)
-    paragraphs = np.concatenate([s.paragraphs_of(spans.starts) for s, spans in zip(shards, by_shard, strict=True)])
+    paragraphs = np.concatenate(
+        [s.paragraphs_of(spans.starts) for s, spans in zip(shards, by_shard, strict=True)]
+    )
     keys = paragraphs
     if unit == "page":
         keys = np.concatenate(
-            [shard.paragraph_pages[paragraphs[shard_of == number]] for number, shard in enumerate(shards)]
+            [
+                shard.paragraph_pages[paragraphs[shard_of == number]]
+                for number, shard in enumerate(shards)
+            ]
         )
     _, first = np.unique(np.stack([shard_of[order], keys[order]]), axis=1, return_index=True)
     for span in _placed(shards, by_shard, shard_of, places, order[np.sort(first)]):
@@ -295,9 +342,11 @@ def _best_of_each(
 def _without_overlap(
     shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit, text_of: TextOf
 ) -> Iterator[tuple[_PlacedSpan, tuple[int, int]]]:
-    """Yield spans whose phrases (or sentences) do not overlap, best first, chosen greedily from all legal spans.
+    """Yield spans whose phrases (or sentences) do not overlap, best first, chosen greedily from all
+    legal spans.
 
-    A span that overlaps a better unit is shortened to end before it, and considered again with its new score.
+    A span that overlaps a better unit is shortened to end before it, and considered again with its
+    new score.
     """
     order, shard_of, places = _merged(by_shard)
     in_order = _placed(shards, by_shard, shard_of, places, order)
@@ -307,10 +356,12 @@ def _without_overlap(
     sentences = cache(lambda shard, paragraph: Sentences(text_of(shard, paragraph)))
     while next_span or waiting:
         if next_span and (not waiting or next_span <= waiting[0]):
-            span, next_span = next_span, next(in_order, None)
+            span = next_span
+            next_span = next(in_order, None)
         else:
             span = heapq.heappop(waiting)
-        taken, bounds = taken_in[span.shard, span.paragraph], span.characters
+        taken = taken_in[span.shard, span.paragraph]
+        bounds = span.characters
         if unit == "sentence":
             bounds = sentences(span.shard, span.paragraph).around(*bounds)
         limit = taken.first_within(*bounds)
@@ -323,11 +374,16 @@ def _without_overlap(
             if shorter is not None:
                 score, end = shorter
                 characters = begin, int(shard.ends[end])
-                heapq.heappush(waiting, _PlacedSpan(-score, span.shard, span.start, end, span.paragraph, characters))
+                heapq.heappush(
+                    waiting,
+                    _PlacedSpan(-score, span.shard, span.start, end, span.paragraph, characters),
+                )
 
 
 def _merged(by_shard: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
-    """Return the order of all spans, best first, and the shard and the index of each span. Shapes: (spans,)."""
+    """Return the order of all spans, best first, and the shard and the index of each span. Shapes:
+    (spans,).
+    """
     scores = np.concatenate([spans.scores for spans in by_shard])
     sizes = [len(spans.scores) for spans in by_shard]
     shard_of = np.repeat(np.arange(len(by_shard)), sizes)
@@ -339,18 +395,28 @@ def _placed(
     shards: Sequence[Shard], by_shard: Sequence[Spans], shard_of: Rows, places: Rows, order: Rows
 ) -> Iterator[_PlacedSpan]:
     """Yield the spans with their places, in this order. Shapes: (spans,)."""
-    first, stop = 0, FIRST_GROUP
+    first = 0
+    stop = FIRST_GROUP
     while first < len(order):
         group = order[first:stop]
-        first, stop = stop, 2 * stop
+        first = stop
+        stop = 2 * stop
         spans_of: dict[int, Iterator[_PlacedSpan]] = {}
         for number in set(shard_of[group].tolist()):
-            spans, in_shard = by_shard[number], places[group[shard_of[group] == number]]
-            starts, ends = spans.starts[in_shard], spans.ends[in_shard]
+            spans = by_shard[number]
+            in_shard = places[group[shard_of[group] == number]]
+            starts = spans.starts[in_shard]
+            ends = spans.ends[in_shard]
             paragraphs = shards[number].paragraphs_of(starts)
-            characters = zip(shards[number].starts[starts].tolist(), shards[number].ends[ends].tolist(), strict=True)
+            characters = zip(
+                shards[number].starts[starts].tolist(),
+                shards[number].ends[ends].tolist(),
+                strict=True,
+            )
             columns = starts.tolist(), ends.tolist(), paragraphs.tolist(), characters
-            spans_of[number] = map(_PlacedSpan._make, zip((-spans.scores[in_shard]).tolist(), repeat(number), *columns))
+            spans_of[number] = map(
+                _PlacedSpan._make, zip((-spans.scores[in_shard]).tolist(), repeat(number), *columns)
+            )
         if len(by_shard) == 1:
             yield from spans_of[0]
         else:
@@ -358,21 +424,30 @@ def _placed(
 
 
 class Sentences:
-    """The sentences of a text, in which a place is found in O(log n), as a long text has many places."""
+    """The sentences of a text, in which a place is found in O(log n), as a long text has many
+    places.
+    """
 
     def __init__(self, text: str) -> None:
         bounds = sentence_bounds(text)
         self._length = len(text)
-        self._begins, self._stops = (sorted(side) for side in zip(*bounds, strict=True)) if bounds else ([], [])
+        self._begins, self._stops = (
+            (sorted(side) for side in zip(*bounds, strict=True)) if bounds else ([], [])
+        )
         words = [word.span() for word in WORD.finditer(text)]
-        self._word_begins, self._word_stops = [begin for begin, _ in words], [stop for _, stop in words]
+        self._word_begins = [begin for begin, _ in words]
+        self._word_stops = [stop for _, stop in words]
 
     def around(self, start: int, end: int) -> tuple[int, int]:
-        """Return the characters of the sentences that contain [start, end), without surrounding white space."""
-        before, after = bisect_right(self._begins, start), bisect_left(self._stops, end)
+        """Return the characters of the sentences that contain [start, end), without surrounding
+        white space.
+        """
+        before = bisect_right(self._begins, start)
+        after = bisect_left(self._stops, end)
         first = self._begins[before - 1] if before else 0
         last = self._stops[after] if after < len(self._stops) else self._length
-        opening, closing = bisect_right(self._word_stops, first), bisect_left(self._word_begins, last) - 1
+        opening = bisect_right(self._word_stops, first)
+        closing = bisect_left(self._word_begins, last) - 1
         if opening > closing:  # nothing but white space
             return last, first
         return max(self._word_begins[opening], first), min(self._word_stops[closing], last)

@@ -11,7 +11,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from prometheus_client import generate_latest
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    create_model,
+    model_validator,
+)
 from pydantic_core import CoreSchema, PydanticCustomError
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
@@ -35,7 +42,9 @@ Json = dict[str, Any]
 LINES = "application/x-ndjson"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 Text = Annotated[str, Field(min_length=1, max_length=problems.LONGEST)]
-KbName = Annotated[str | None, Field(max_length=64, description="a name; by default the first that is served")]
+KbName = Annotated[
+    str | None, Field(max_length=64, description="a name; by default the first that is served")
+]
 
 
 class Found(BaseModel):
@@ -43,7 +52,9 @@ class Found(BaseModel):
 
     text: str
     score: float
-    probability: float | None = Field(description="that it is right, from 0 to 1; null where no calibration fits")
+    probability: float | None = Field(
+        description="that it is right, from 0 to 1; null where no calibration fits"
+    )
     page_id: str
     title: str
     paragraph: int
@@ -73,7 +84,9 @@ class Queried(BaseModel):
     results: list[QueryResult]
 
 
-STREAMED = "A JSON document a line: the cells, as they are filled, and in the end the table, or a problem."
+STREAMED = (
+    "A JSON document a line: the cells, as they are filled, and in the end the table, or a problem."
+)
 
 
 class Cell(BaseModel):
@@ -86,7 +99,10 @@ class Cell(BaseModel):
     claims: list[Json] = Field(description="those that fill the cell, or the best guess")
     triples: list[str] = Field(description="the claims as N-Triples")
     views: list[list[Json]] = Field(
-        description="each claim, and then each of its alternatives with its `normal` form, as a `fact` (N-Triples)"
+        description=(
+            "each claim, and then each of its alternatives with its `normal` form, as a `fact` "
+            "(N-Triples)"
+        )
     )
     rows: list[int] = Field(description="the rows that have this subject and an empty cell, from 0")
     column: int = Field(description="the place of the relation among those asked for, from 0")
@@ -97,7 +113,9 @@ class FilledLines(BaseModel):
 
     columns: list[str]
     rows: list[Json]
-    counts: Json = Field(description="numbers of rows, cells, queries and filled cells, and why some were not asked")
+    counts: Json = Field(
+        description="numbers of rows, cells, queries and filled cells, and why some were not asked"
+    )
 
 
 class ProblemLine(BaseModel):
@@ -106,7 +124,9 @@ class ProblemLine(BaseModel):
     problem: Json
 
 
-(_CLAIM,), RECORDS = msgspec.json.schema_components([Claim], ref_template="#/components/schemas/{name}")
+(_CLAIM,), RECORDS = msgspec.json.schema_components(
+    [Claim], ref_template="#/components/schemas/{name}"
+)
 
 
 def line_of_table() -> Json:
@@ -146,7 +166,9 @@ class NamedPages(BaseModel):
 
 
 class Served(BaseModel):
-    """The knowledge bases, each with `name`, `pages`, `paragraphs`, `tokens`, `kept_vectors`, `index`."""
+    """The knowledge bases, each with `name`, `pages`, `paragraphs`, `tokens`, `kept_vectors`,
+    `index`.
+    """
 
     version: str
     kbs: list[Json]
@@ -163,7 +185,9 @@ async def json_only(request: Request) -> None:
         raise RefusedError(415, f"the content type is {given!r:.60}: send application/json")
 
 
-router = APIRouter(prefix="/v1", dependencies=[Depends(json_only)], responses={"4XX": DESCRIBED, "5XX": DESCRIBED})
+router = APIRouter(
+    prefix="/v1", dependencies=[Depends(json_only)], responses={"4XX": DESCRIBED, "5XX": DESCRIBED}
+)
 health = APIRouter(tags=["service"])
 
 
@@ -178,19 +202,31 @@ class ClientObject(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def known_fields(cls, fields: Any) -> Any:
-        """Refuse more fields than any request has (naming 100,000 unknown ones takes a second); null is the default."""
+        """Refuse more fields than any request has (naming 100,000 unknown ones takes a second);
+        null is the default.
+        """
         if not isinstance(fields, dict):
             return fields
         if len(fields) > problems.MOST_FIELDS:
-            raise PydanticCustomError("too_many_fields", f"has {len(fields):,} fields: leave unknown ones out")
-        return {name: value for name, value in fields.items() if value is not None or name not in cls.model_fields}
+            raise PydanticCustomError(
+                "too_many_fields", f"has {len(fields):,} fields: leave unknown ones out"
+            )
+        return {
+            name: value
+            for name, value in fields.items()
+            if value is not None or name not in cls.model_fields
+        }
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         """Describe that null is the default of any field that has one."""
         described = handler.resolve_ref_schema(handler(schema))
         for name, field in described["properties"].items():
-            if name not in described.get("required", ()) and {"type": "null"} not in field.get("anyOf", ()):
+            if name not in described.get("required", ()) and {"type": "null"} not in field.get(
+                "anyOf", ()
+            ):
                 about = {word: field.pop(word) for word in ABOUT if word in field}
                 described["properties"][name] = {"anyOf": [field, {"type": "null"}], **about}
         return described
@@ -203,17 +239,24 @@ def http_fields(record: Any, *names: str, **changes: Any) -> Any:
         if option.name in names:
             kind, limits = changes.get(option.name, (option.annotation, {}))
             limits = {"ge": option.option.least, "le": option.option.most} | limits
-            fields[option.name] = (kind, Field(option.default, description=option.option.help, **limits))
+            fields[option.name] = (
+                kind,
+                Field(option.default, description=option.option.help, **limits),
+            )
     return create_model(f"{record.__name__}OverHttp", __base__=ClientObject, **fields)
 
 
 PageIds = Annotated[
-    list[Text], Field(max_length=problems.MOST_PAGES, description="answer from these pages only, by their ids")
+    list[Text],
+    Field(max_length=problems.MOST_PAGES, description="answer from these pages only, by their ids"),
 ]
 QNumber = Annotated[str, Field(pattern="^Q[0-9]+$")]
 QNumbers = Annotated[
     dict[Text, QNumber],
-    Field(max_length=problems.MOST_CELLS, description="names with their Q-numbers of Wikidata, for `triples`"),
+    Field(
+        max_length=problems.MOST_CELLS,
+        description="names with their Q-numbers of Wikidata, for `triples`",
+    ),
 ]
 Metadata = Annotated[
     dict[Text, str],
@@ -225,9 +268,17 @@ Metadata = Annotated[
 ]
 MOST: Any = {"le": problems.MOST_ANSWERS}
 SEARCHED: Any = http_fields(
-    SearchOptions, "k", "unit", "backend", "reader", "rerank", "min_probability",
-    k=(int, MOST), rerank=(int | None, MOST), reader=(Literal["default"] | None, {}),
-)  # fmt: skip
+    SearchOptions,
+    "k",
+    "unit",
+    "backend",
+    "reader",
+    "rerank",
+    "min_probability",
+    k=(int, MOST),
+    rerank=(int | None, MOST),
+    reader=(Literal["default"] | None, {}),
+)
 
 
 class QueryRequest(SEARCHED):  # type: ignore[misc]
@@ -247,7 +298,9 @@ class QueryRequest(SEARCHED):  # type: ignore[misc]
 
 @router.post("/query", tags=["asking"], response_model=None, responses=described(Queried))
 async def query(request: Request, asked: QueryRequest, services: WithServices) -> Response:
-    """Answer queries, each `subject [SEP] relation` or a question, with documents as `kbq query --json` prints them."""
+    """Answer queries, each `subject [SEP] relation` or a question, with documents as
+    `kbq query --json` prints them.
+    """
     served = services.kbs.named(asked.kb)
     problems.refuse_costly(len(asked.queries), asked.options)
     request.state.queries = asked.queries  # kept for the log
@@ -258,22 +311,30 @@ async def query(request: Request, asked: QueryRequest, services: WithServices) -
 
 
 def _written(kb: str, found: Sequence[Result], context: int) -> Response:
-    results, size = list[str](), 0
+    results = list[str]()
+    size = 0
     for page in found:
         results.append(json_line(page.to_dict(context)))
         size += len(results[-1])
         if size > problems.MOST_ANSWERED:
             raise RefusedError(
-                422, f"the answer has more than {problems.MOST_ANSWERED:,} characters: ask for a smaller context"
+                422,
+                f"the answer has more than {problems.MOST_ANSWERED:,} characters: ask for a "
+                "smaller context",
             )
-    return Response(f'{{"kb": {json.dumps(kb)}, "results": [{", ".join(results)}]}}', media_type="application/json")
+    return Response(
+        f'{{"kb": {json.dumps(kb)}, "results": [{", ".join(results)}]}}',
+        media_type="application/json",
+    )
 
 
 class WantedRelation(ClientObject):
     """A relation with the keys of `relations.toml`."""
 
     name: Text
-    query: Annotated[list[Text], Field(max_length=8, description="wordings; by default the name")] = []
+    query: Annotated[
+        list[Text], Field(max_length=8, description="wordings; by default the name")
+    ] = []
     values: Literal["one", "many"] = "one"
     type: Literal["text", "page", "date", "quantity"] | None = None
     min_probability: Annotated[float | None, Field(ge=0, le=1)] = None
@@ -283,24 +344,44 @@ class WantedRelation(ClientObject):
         """The relation as `kbq fill` knows it."""
         named = relation_named(self.name, self.values)
         query = tuple(self.query) or named.query
-        return replace(named, query=query, type=self.type or named.type, min_probability=self.min_probability)
+        return replace(
+            named, query=query, type=self.type or named.type, min_probability=self.min_probability
+        )
 
 
 FILLED: Any = http_fields(
-    FillOptions, "values", "min_probability", "precision", "top", "dates",
-    min_probability=(float | None, {}), precision=(float | None, {}), top=(int, {"le": 10}),
-)  # fmt: skip
+    FillOptions,
+    "values",
+    "min_probability",
+    "precision",
+    "top",
+    "dates",
+    min_probability=(float | None, {}),
+    precision=(float | None, {}),
+    top=(int, {"le": 10}),
+)
 
 
 class FillRequest(FILLED):  # type: ignore[misc]
     """A table to fill: each subject with each relation is a cell."""
 
-    subjects: Annotated[list[Text], Field(max_length=problems.MOST_CELLS, description="or `rows`")] = []  # noqa: RUF012
-    rows: Annotated[list[dict[str, Any]], Field(max_length=problems.MOST_CELLS, description="filled where empty")] = []  # noqa: RUF012
-    subject: Annotated[Text, Field(description="the column of `rows` that has the subjects")] = "subject"
+    subjects: Annotated[
+        list[Text], Field(max_length=problems.MOST_CELLS, description="or `rows`")
+    ] = []  # noqa: RUF012
+    rows: Annotated[
+        list[dict[str, Any]],
+        Field(max_length=problems.MOST_CELLS, description="filled where empty"),
+    ] = []  # noqa: RUF012
+    subject: Annotated[Text, Field(description="the column of `rows` that has the subjects")] = (
+        "subject"
+    )
     relations: Annotated[
         list[Text | WantedRelation],
-        Field(min_length=1, max_length=problems.MOST_RELATIONS, description="names, or known ones, such as @people"),
+        Field(
+            min_length=1,
+            max_length=problems.MOST_RELATIONS,
+            description="names, or known ones, such as @people",
+        ),
     ]
     ids: QNumbers = {}  # noqa: RUF012
     pages: PageIds = []  # noqa: RUF012
@@ -315,25 +396,37 @@ class FillRequest(FILLED):  # type: ignore[misc]
     responses={200: {"description": STREAMED, "content": {LINES: {"schema": line_of_table()}}}},
 )
 async def fill(table: FillRequest, services: WithServices) -> StreamingResponse:
-    """Fill a table: each line of JSON is a cell with its claims, sent when it is final; the last has the table."""
+    """Fill a table: each line of JSON is a cell with its claims, sent when it is final; the last
+    has the table.
+    """
     cells = await filled(table, services)
     lines = (without_surrogates(json_line(line)) + "\n" async for line in cells)
     return StreamingResponse(lines, media_type=LINES)
 
 
 def relations_asked(wanted: str | WantedRelation, values: Values) -> list[Relation]:
-    """Return the relation that a client names, perhaps a known one (@spouse), or those of a preset (@people)."""
+    """Return the relation that a client names, perhaps a known one (@spouse), or those of a preset
+    (@people).
+    """
     if not isinstance(wanted, str):
         return [wanted.relation]
     return preset(wanted) if wanted.startswith(MARK) else [relation_named(wanted, values)]
 
 
 async def filled(table: FillRequest, services: Services) -> AsyncIterator[dict[str, Any]]:
-    """Return the lines of a table when the first is there, so that a bad table is refused before the answer begins."""
+    """Return the lines of a table when the first is there, so that a bad table is refused before
+    the answer begins.
+    """
     if bool(table.subjects) == bool(table.rows):
-        raise RefusedError(422, "the table has no subjects: give either subjects or rows", fields={"subjects": "none"})
+        raise RefusedError(
+            422,
+            "the table has no subjects: give either subjects or rows",
+            fields={"subjects": "none"},
+        )
     rows = table.rows or [{"subject": subject} for subject in dict.fromkeys(table.subjects)]
-    relations = list(chain.from_iterable(relations_asked(relation, table.values) for relation in table.relations))
+    relations = list(
+        chain.from_iterable(relations_asked(relation, table.values) for relation in table.relations)
+    )
     problems.refuse_more("cells", len(rows) * len(relations), problems.MOST_CELLS, 422)
     subject = table.subject if table.rows else "subject"
     options = FillOptions(subject, **{name: getattr(table, name) for name in FILLED.model_fields})
@@ -355,12 +448,21 @@ async def filled(table: FillRequest, services: Services) -> AsyncIterator[dict[s
     return all_lines()
 
 
-@router.get("/pages/{page_id:path}", tags=["pages"], response_model=None, responses=described(PageText))
+@router.get(
+    "/pages/{page_id:path}", tags=["pages"], response_model=None, responses=described(PageText)
+)
 async def page(page_id: str, services: WithServices, kb: str | None = None) -> dict[str, Any]:
     """Return a page with its paragraphs, by the corpus's own numbers."""
     found = services.kbs.named(kb).page(page_id)
-    paragraphs = [{"number": paragraph.number, "text": paragraph.text} for paragraph in found.paragraphs]
-    return {"id": found.page_id, "title": found.title, "paragraphs": paragraphs, "metadata": dict(found.metadata)}
+    paragraphs = [
+        {"number": paragraph.number, "text": paragraph.text} for paragraph in found.paragraphs
+    ]
+    return {
+        "id": found.page_id,
+        "title": found.title,
+        "paragraphs": paragraphs,
+        "metadata": dict(found.metadata),
+    }
 
 
 @router.get("/titles", tags=["pages"], response_model=None, responses=described(NamedPages))
@@ -379,7 +481,12 @@ async def titles(
 async def knowledge_bases(services: WithServices) -> dict[str, Any]:
     """Return the served knowledge bases with their sizes; requests that name none get the first."""
     kbs = [
-        {"name": served.name, **served.kb.counts.facts, "index": served.kb.index.kind, "problem": served.problem}
+        {
+            "name": served.name,
+            **served.kb.counts.facts,
+            "index": served.kb.index.kind,
+            "problem": served.problem,
+        }
         for served in services.kbs
     ]
     return {"version": kbq.__version__, "kbs": kbs}
@@ -393,19 +500,24 @@ async def healthz() -> dict[str, str]:
 
 @health.get("/readyz")
 async def readyz(request: Request, services: WithServices) -> dict[str, Any]:
-    """Report whether queries are answered; `problem`: why a changed knowledge base is not served, but the old one.
+    """Report whether queries are answered; `problem`: why a changed knowledge base is not served,
+    but the old one.
 
     Knowledge bases are not named to clients that name another Host or lack a key.
     """
     if services.batcher.problem:
-        raise RefusedError(503, f"{services.batcher.problem}: start the service again if this goes on")
+        raise RefusedError(
+            503, f"{services.batcher.problem}: start the service again if this goes on"
+        )
     status: dict[str, Any] = {"status": "ready"}
     try:
         refuse_host(services.settings, request.headers.get("host", ""))
         refuse_key(services.settings, "/readyz", request.headers, "")
     except RefusedError:
         return status
-    return status | {"kbs": [{"name": served.name, "problem": served.problem} for served in services.kbs]}
+    return status | {
+        "kbs": [{"name": served.name, "problem": served.problem} for served in services.kbs]
+    }
 
 
 @health.get("/metrics", response_class=PlainTextResponse)

@@ -41,7 +41,8 @@ TAGS = {
 }
 
 BACKLOG = 2048  # connections that wait to be accepted
-SWITCHES = 0.0005  # seconds after which the event loop lets the search go on: each of its steps waits for it
+# Seconds after which the event loop lets the search go on: each of its steps waits for it.
+SWITCHES = 0.0005
 KEPT = 75  # seconds for which an idle connection stays open: longer than proxies keep theirs
 
 
@@ -51,10 +52,16 @@ class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             described = super().openapi()
-            key = {"type": "http", "scheme": "bearer", "description": "A key, where the service needs one."}
+            key = {
+                "type": "http",
+                "scheme": "bearer",
+                "description": "A key, where the service needs one.",
+            }
             described["components"]["securitySchemes"] = {"key": key}
             described["components"]["schemas"] |= RECORDS
-            described["security"] = [{"key": []}] if self.state.services.settings.keys else [{}, {"key": []}]
+            described["security"] = (
+                [{"key": []}] if self.state.services.settings.keys else [{}, {"key": []}]
+            )
             for path in OPEN:
                 described["paths"][path]["get"]["security"] = []
         return dict(self.openapi_schema or {})
@@ -65,25 +72,40 @@ class _App(FastAPI):
         return json_line(self.openapi()).encode()
 
 
-def create_app(served: KnowledgeBases, settings: ServeSettings, started: Callable[[], None] = lambda: None) -> FastAPI:
-    """Make the application that serves these knowledge bases; it calls `started` when it can answer."""
+def create_app(
+    served: KnowledgeBases, settings: ServeSettings, started: Callable[[], None] = lambda: None
+) -> FastAPI:
+    """Make the application that serves these knowledge bases; it calls `started` when it can
+    answer.
+    """
     metrics = Metrics()
     batcher = Batcher(settings.queue, settings.seconds, metrics)
     tags = [{"name": name, "description": text} for name, text in TAGS.items()]
     app = _App(
-        title="kbq", version=kbq.__version__, openapi_url=None, lifespan=_running,
+        title="kbq",
+        version=kbq.__version__,
+        openapi_url=None,
+        lifespan=_running,
         description="Answers slot queries from knowledge bases of phrases, with evidence.",
         servers=[{"url": settings.public_url.rstrip("/") or "/"}],
         openapi_tags=tags,
         generate_unique_id_function=lambda route: route.name,
-    )  # fmt: skip
-    app.state.services, app.state.started = Services(served, batcher, TableFiller(batcher), settings, metrics), started
+    )
+    app.state.services = Services(served, batcher, TableFiller(batcher), settings, metrics)
+    app.state.started = started
     app.state.decisions = DecisionsFolder(settings.decisions)
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     app.add_exception_handler(KbqError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    for router in (api.health, api.router, pages.router, documents.router, reconciliation.router, decisions.router):
+    for router in (
+        api.health,
+        api.router,
+        pages.router,
+        documents.router,
+        reconciliation.router,
+        decisions.router,
+    ):
         app.include_router(router)
     if settings.edit is not None:
         app.state.editor = editing.Editor(settings.edit, app.state.services)
@@ -104,7 +126,9 @@ async def _description(request: Request) -> Response:
 
 @asynccontextmanager
 async def _running(app: FastAPI) -> AsyncIterator[None]:
-    """Have every knowledge base answer before the first request, and watch their folders while the service runs."""
+    """Have every knowledge base answer before the first request, and watch their folders while the
+    service runs.
+    """
     services: Services = app.state.services
     await asyncio.to_thread(app.state.decisions.repair, [served.name for served in services.kbs])
     async with services.batcher as batcher, AsyncExitStack() as running:
@@ -125,7 +149,8 @@ async def _refused(request: Request, error: Exception) -> Response:
     """Answer with a document for programs, and with a page for people."""
     services: Services = request.app.state.services
     refused = error if isinstance(error, KbqError) else RefusedError(500, str(error))
-    path, accepted = request.url.path, request.headers.get("accept", "")
+    path = request.url.path
+    accepted = request.headers.get("accept", "")
     for_reconciliation = is_reconciliation(path)
     if "text/html" in accepted and not (for_reconciliation or path.startswith("/v1/")):
         return pages.error_page(request, refused)
@@ -136,18 +161,26 @@ async def _invalid(request: Request, error: Exception) -> Response:
     """Refuse a request that its route does not take, and name its fields, but not their values."""
     problems = error.errors()[:MOST_PROBLEMS] if isinstance(error, RequestValidationError) else []
     if any(problem["type"] == "json_invalid" for problem in problems):
-        return await _refused(request, RefusedError(400, "the request is not JSON: send one object {…}"))
-    fields = field_problems([{**problem, "loc": problem["loc"][1:] or problem["loc"]} for problem in problems])
+        return await _refused(
+            request, RefusedError(400, "the request is not JSON: send one object {…}")
+        )
+    fields = field_problems(
+        [{**problem, "loc": problem["loc"][1:] or problem["loc"]} for problem in problems]
+    )
     first = ": ".join(next(iter(fields.items()), ("the request", "it is invalid")))
     return await _refused(request, RefusedError(422, first, fields=fields))
 
 
 async def _http(request: Request, error: Exception) -> Response:
-    status, headers = getattr(error, "status_code", 500), getattr(error, "headers", None) or {}
+    status = getattr(error, "status_code", 500)
+    headers = getattr(error, "headers", None) or {}
     sentences = {
         400: "the request cannot be read: send JSON in UTF-8",
         404: "there is nothing at this address: /api lists what there is",
-        405: f"{request.method} is not allowed here: use {headers.get('allow') or headers.get('Allow', 'GET')}",
+        405: (
+            f"{request.method} is not allowed here: use "
+            f"{headers.get('allow') or headers.get('Allow', 'GET')}"
+        ),
     }
     sentence = sentences.get(status, str(getattr(error, "detail", "")))
     return await _refused(request, RefusedError(status, sentence, headers=headers))
@@ -156,15 +189,16 @@ async def _http(request: Request, error: Exception) -> Response:
 def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[str], None]) -> None:
     """Serve knowledge bases until SIGTERM or Ctrl-C; accepted requests are answered first.
 
-    `started` is called with the address when the service answers. Raises KbqError if the port is taken, or the address
-    is not one of this machine.
+    `started` is called with the address when the service answers. Raises KbqError if the port is
+    taken, or the address is not one of this machine.
     """
     listening = listen(settings)
     log_as_json()
     sys.setswitchinterval(SWITCHES)
     gc.collect()
     gc.freeze()  # later collections skip all that is there now, and nobody waits for them
-    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again at its end, which is no failure
+    # Uvicorn raises them again at its end, which is no failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     app = create_app(served, settings, lambda: started(address(settings, listening)))
     with for_commands(False):  # clients of HTTP know fields, not options
@@ -172,7 +206,9 @@ def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[st
 
 
 def serve_stdio(served: ServedKb) -> None:
-    """Speak with a model's host over standard input and output until it closes them; reopen a changed folder."""
+    """Speak with a model's host over standard input and output until it closes them; reopen a
+    changed folder.
+    """
 
     async def speak() -> None:
         log_as_json()
@@ -188,11 +224,19 @@ def serve_stdio(served: ServedKb) -> None:
 def server_of(app: FastAPI, settings: ServeSettings) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
-            app, http="h11", ws="none", log_config=None, access_log=False, server_header=False, backlog=BACKLOG,
-            timeout_keep_alive=KEPT, timeout_graceful_shutdown=max(1, int(settings.seconds)), lifespan="on",
+            app,
+            http="h11",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEPT,
+            timeout_graceful_shutdown=max(1, int(settings.seconds)),
+            lifespan="on",
             proxy_headers=False,
         )
-    )  # fmt: skip
+    )
 
 
 def listen(settings: ServeSettings) -> socket.socket:
@@ -201,14 +245,21 @@ def listen(settings: ServeSettings) -> socket.socket:
     Raises KbqError if it is taken, or not an address of this machine.
     """
     try:
-        family = socket.getaddrinfo(settings.host or None, settings.port, flags=socket.AI_PASSIVE)[0][0]
-        listening = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
-        # asyncio does this for its own sockets: an answer is sent at once, even while its beginning is unacknowledged.
+        family = socket.getaddrinfo(settings.host or None, settings.port, flags=socket.AI_PASSIVE)[
+            0
+        ][0]
+        listening = socket.create_server(
+            (settings.host, settings.port), family=family, backlog=BACKLOG
+        )
+        # asyncio does this for its own sockets: an answer is sent at once, even while its beginning
+        # is unacknowledged.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise KbqError(f"{settings.host}:{settings.port} cannot be served ({reason}): choose another --port") from None
+        raise KbqError(
+            f"{settings.host}:{settings.port} cannot be served ({reason}): choose another --port"
+        ) from None
 
 
 def address(settings: ServeSettings, listening: socket.socket) -> str:

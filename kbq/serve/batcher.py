@@ -1,10 +1,11 @@
 """Batcher: one thread searches as many waiting queries together as fit, as soon as it is free.
 
-A single query is searched at once. Requests that were given up are left out, and those that would wait for too long
-are refused at once: on a slow machine all would be late otherwise, each searched when its time is nearly over. The
-answers to a query are the same whatever is searched beside it. Small and large requests wait in two lines: small ones
-have four fifths of the time. Large ones are searched in parts, shorter ones while there are small requests, so that
-nobody waits for long.
+A single query is searched at once. Requests that were given up are left out, and those that would
+wait for too long
+are refused at once: on a slow machine all would be late otherwise, each searched when its time is
+nearly over. The answers to a query are the same whatever is searched beside it. Small and large
+requests wait in two lines: small ones have four fifths of the time. Large ones are searched in
+parts, shorter ones while there are small requests, so that nobody waits for long.
 """
 
 import asyncio
@@ -30,7 +31,8 @@ SMALL = 4.0  # highest cost of a small request, in plain queries
 # Cost of those that are searched together, and of small ones before a large one has its turn.
 TOGETHER = 16.0
 PART = 4.0  # cost of a part of a large one while small ones come
-LONGEST_WAIT = 0.5  # share of a request's time after which its search should have ended, to be taken on
+# Share of a request's time after which its search should have ended, to be taken on.
+LONGEST_WAIT = 0.5
 RECENT = 1.0  # seconds after a small request or its answer in which more are expected
 log = logging.getLogger("kbq.serve")
 
@@ -69,15 +71,24 @@ class _Queries(_Waiting):
 class Batcher:
     """The queue and the one thread that searches, which runs within `async with`."""
 
-    def __init__(self, queue: int = QUEUE, seconds: float = SECONDS, metrics: Metrics | None = None) -> None:
-        """`queue`: queries that wait at most. `seconds`: for a request, unless its caller names another deadline."""
-        self._most, self._seconds, self._metrics = queue, seconds, metrics or Metrics()
-        self._small, self._large = deque[_Waiting](), deque[_Waiting]()
+    def __init__(
+        self, queue: int = QUEUE, seconds: float = SECONDS, metrics: Metrics | None = None
+    ) -> None:
+        """`queue`: queries that wait at most. `seconds`: for a request, unless its caller names
+        another deadline.
+        """
+        self._most = queue
+        self._seconds = seconds
+        self._metrics = metrics or Metrics()
+        self._small = deque[_Waiting]()
+        self._large = deque[_Waiting]()
         self._small_had = 0.0  # the cost of the small ones since a large one has had its turn
-        self._small_at = -math.inf  # last time that a small request came or was answered: clients often follow up
+        # Last time that a small request came or was answered: clients often follow up.
+        self._small_at = -math.inf
         self._since = math.inf  # when the thread began its present work
         self._searching = 0.0  # cost of what is searched now
-        # Seconds for each plain query in the last two searches; the faster one counts, as a first one loads files.
+        # Seconds for each plain query in the last two searches; the faster one counts, as a first
+        # one loads files.
         self._paces = deque[float](maxlen=2)
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "search")
@@ -103,20 +114,29 @@ class Batcher:
         if self._running is None or self._running.done():
             return "the search has ended"
         seconds = time.monotonic() - self._since
-        return f"the search has been busy for {seconds:.0f} seconds" if seconds > self._seconds else ""
+        return (
+            f"the search has been busy for {seconds:.0f} seconds" if seconds > self._seconds else ""
+        )
 
-    async def ask(self, kb: OpenedKb, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+    async def ask(
+        self, kb: OpenedKb, texts: Sequence[str], options: SearchOptions
+    ) -> list[list[Answer]]:
         """Return the answers to each text, as `KnowledgeBase.query` does.
 
-        Raises QueryError if a text cannot be asked or the options do not fit, OverloadedError if too many queries wait,
-        and LateError if there was no answer in time.
+        Raises QueryError if a text cannot be asked or the options do not fit, OverloadedError if
+        too many queries wait, and LateError if there was no answer in time.
         """
         return [result.likely for result in await self._results(kb.kb, texts, options)]
 
     async def found(
-        self, kb: OpenedKb, texts: Sequence[str], options: SearchOptions, part: KnowledgeBase | None = None
+        self,
+        kb: OpenedKb,
+        texts: Sequence[str],
+        options: SearchOptions,
+        part: KnowledgeBase | None = None,
     ) -> list[Result]:
-        """Return the results of each text, with unlikely answers and unknown words; raise the same errors as `ask`.
+        """Return the results of each text, with unlikely answers and unknown words; raise the same
+        errors as `ask`.
 
         `part`: some pages of the knowledge base, see `OpenedKb.part`; by default all.
         """
@@ -125,22 +145,30 @@ class Batcher:
         for one in found:
             self._metrics.answers.labels(kb.name, "answered" if one.likely else "none").inc()
         return await asyncio.to_thread(
-            lambda: [replace(one, unknown_words=asked.searcher.unknown_words(one.query)) for one in found]
+            lambda: [
+                replace(one, unknown_words=asked.searcher.unknown_words(one.query)) for one in found
+            ]
         )
 
-    async def _results(self, kb: KnowledgeBase, texts: Sequence[str], options: SearchOptions) -> list[Result]:
+    async def _results(
+        self, kb: KnowledgeBase, texts: Sequence[str], options: SearchOptions
+    ) -> list[Result]:
         if not texts:
             return []
         request = _Queries(
-            outcome=asyncio.get_running_loop().create_future(), texts=tuple(texts), cost=cost(len(texts), options),
-            kb=kb, options=options,
-        )  # fmt: skip
+            outcome=asyncio.get_running_loop().create_future(),
+            texts=tuple(texts),
+            cost=cost(len(texts), options),
+            kb=kb,
+            options=options,
+        )
         waiting = _size(self._line_of(request))
         wait = self._wait_of(request)
         is_too_much = waiting + request.size > self._most or wait > LONGEST_WAIT * self._seconds
         if waiting and is_too_much:  # a request alone is never too many
             self._metrics.dropped.labels("queue full").inc()
-            raise OverloadedError(max(1, math.ceil(wait / 2)))  # by then there is room; refusals take time, too
+            # By then there is room; refusals take time, too.
+            raise OverloadedError(max(1, math.ceil(wait / 2)))
         if request.cost <= SMALL:
             self._small_at = request.since
         results: list[Result] = await self._outcome(request)
@@ -148,14 +176,24 @@ class Batcher:
 
     def _wait_of(self, request: _Queries) -> float:
         """Return the seconds until a request will have been searched, behind those of its line."""
-        before = [one for one in self._line_of(request) if isinstance(one, _Queries) and not one.outcome.done()]
-        costs = self._searching + sum(cost(len(one.left), one.options) for one in before) + request.cost
+        before = [
+            one
+            for one in self._line_of(request)
+            if isinstance(one, _Queries) and not one.outcome.done()
+        ]
+        costs = (
+            self._searching + sum(cost(len(one.left), one.options) for one in before) + request.cost
+        )
         return costs * (min(self._paces) if len(self._paces) == self._paces.maxlen else 0.0)
 
-    async def call(self, work: Callable[[], T], deadline: float | None = None, costs: float = SMALL) -> T:
-        """Return the outcome of other work on the thread that searches, which alone may use the encoders.
+    async def call(
+        self, work: Callable[[], T], deadline: float | None = None, costs: float = SMALL
+    ) -> T:
+        """Return the outcome of other work on the thread that searches, which alone may use the
+        encoders.
 
-        `deadline`: of `time.monotonic`; LateError says that it has passed. `costs`: in plain queries.
+        `deadline`: of `time.monotonic`; LateError says that it has passed. `costs`: in plain
+        queries.
         """
         future = asyncio.get_running_loop().create_future()
         outcome: T = await self._outcome(_Waiting(outcome=future, work=work, cost=costs), deadline)
@@ -191,17 +229,22 @@ class Batcher:
             for request in batch:
                 self._metrics.waited.observe(time.monotonic() - request.since)
             self._since = time.monotonic()
-            self._searching = sum(cost(len(one.part), one.options) for one in batch if isinstance(one, _Queries))
+            self._searching = sum(
+                cost(len(one.part), one.options) for one in batch if isinstance(one, _Queries)
+            )
             try:
                 outcomes = await loop.run_in_executor(self._thread, _outcomes, batch)
             except Exception as error:  # nothing that happens keeps the next batch from its turn
                 log.exception("a batch failed")
                 outcomes = [error] * len(batch)
-            if queries := sum(len(request.part) for request in batch if isinstance(request, _Queries)):
+            if queries := sum(
+                len(request.part) for request in batch if isinstance(request, _Queries)
+            ):
                 self._metrics.batches.observe(queries)
                 self._metrics.searches.observe(time.monotonic() - self._since)
                 self._paces.append((time.monotonic() - self._since) / self._searching)
-            self._since, self._searching = math.inf, 0.0
+            self._since = math.inf
+            self._searching = 0.0
             for request, outcome in zip(batch, outcomes, strict=True):
                 self._give(request, outcome)
 
@@ -227,8 +270,13 @@ class Batcher:
             if not isinstance(request, _Queries) or request.outcome.done():
                 continue
             together = queries + len(request.left)
-            if request.kb is first.kb and request.options == first.options and cost(together, first.options) <= room:
-                request.part, queries = request.left, together
+            if (
+                request.kb is first.kb
+                and request.options == first.options
+                and cost(together, first.options) <= room
+            ):
+                request.part = request.left
+                queries = together
                 line.remove(request)
                 batch.append(request)
                 self._small_had += request.cost if is_small else 0.0
@@ -253,32 +301,52 @@ class Batcher:
 
 
 def _size(line: deque[_Waiting]) -> int:
-    return sum(queued.size for queued in line if isinstance(queued, _Queries) and not queued.outcome.done())
+    return sum(
+        queued.size for queued in line if isinstance(queued, _Queries) and not queued.outcome.done()
+    )
 
 
 def _outcomes(batch: Sequence[_Waiting]) -> list[Any]:
     queries = [request for request in batch if isinstance(request, _Queries)]
-    return _searched(queries) if queries else [_outcome_of(request.work) for request in batch if request.work]
+    return (
+        _searched(queries)
+        if queries
+        else [_outcome_of(request.work) for request in batch if request.work]
+    )
 
 
 def _searched(batch: Sequence[_Queries]) -> list[Any]:
-    """Search queries together, except those that cannot be asked; return the outcome of each request."""
-    kb, options = batch[0].kb, batch[0].options
+    """Search queries together, except those that cannot be asked; return the outcome of each
+    request.
+    """
+    kb = batch[0].kb
+    options = batch[0].options
     # A request is refused before the first of its texts is searched.
     problems = [
-        None if request.found else _outcome_of(partial(kb.searcher.check, options, request.texts)) for request in batch
+        None if request.found else _outcome_of(partial(kb.searcher.check, options, request.texts))
+        for request in batch
     ]
-    texts = [text for request, problem in zip(batch, problems, strict=True) if not problem for text in request.part]
+    texts = [
+        text
+        for request, problem in zip(batch, problems, strict=True)
+        if not problem
+        for text in request.part
+    ]
     found = _outcome_of(lambda: iter(list(kb.searcher.results(texts, options)) if texts else ()))
     if isinstance(found, Exception):
         return [problem or found for problem in problems]
-    return [problem or list(islice(found, len(request.part))) for request, problem in zip(batch, problems, strict=True)]
+    return [
+        problem or list(islice(found, len(request.part)))
+        for request, problem in zip(batch, problems, strict=True)
+    ]
 
 
 def _outcome_of(work: Callable[[], T]) -> T | Exception:
-    """Return the value or the exception of some work, so that no request fails for another or ends the thread.
+    """Return the value or the exception of some work, so that no request fails for another or ends
+    the thread.
 
-    Anything that a future cannot raise, such as a panic of a library in Rust, becomes a RuntimeError.
+    Anything that a future cannot raise, such as a panic of a library in Rust, becomes a
+    RuntimeError.
     """
     try:
         return work()

@@ -1,7 +1,8 @@
 """Documents: show the page of a PDF that an answer is from, with the quotation marked.
 
-The documents of a knowledge base NAME lie beside its folder, in NAME.documents, where `kbq serve --edit` puts them; a
-link to another folder is as good. Strangers' PDFs are drawn in a process of its own.
+The documents of a knowledge base NAME lie beside its folder, in NAME.documents, where
+`kbq serve --edit` puts them; a link to another folder is as good. Strangers' PDFs are drawn in a
+process of its own.
 
 Sources: PDFium's fpdfview.h and fpdf_text.h; the PNG specification (ISO/IEC 15948).
 """
@@ -76,22 +77,37 @@ class Drawer:
         found = PAGE.fullmatch(page_id)
         path = (folder / found["path"]).resolve() if found else folder
         if not found or not path.is_relative_to(folder.resolve()) or not path.is_file():
-            raise RefusedError(404, f"there is no picture of {page_id!r:.80}: its PDF is not beside the knowledge base")
+            raise RefusedError(
+                404,
+                f"there is no picture of {page_id!r:.80}: its PDF is not beside the knowledge base",
+            )
         try:
-            return self._drawn(str(path), path.stat().st_mtime_ns, int(found["number"]), quotation, is_part)
+            return self._drawn(
+                str(path), path.stat().st_mtime_ns, int(found["number"]), quotation, is_part
+            )
         except (KbqError, OSError) as error:
             reason = str(error).replace(str(path), "it")
-            raise RefusedError(422, f"{page_id!r:.80} cannot be shown as a picture: {reason}") from None
+            raise RefusedError(
+                422, f"{page_id!r:.80} cannot be shown as a picture: {reason}"
+            ) from None
 
-    def _draw(self, path: str, changed: int, number: int, quotation: Quotation, is_part: bool) -> bytes:
+    def _draw(
+        self, path: str, changed: int, number: int, quotation: Quotation, is_part: bool
+    ) -> bytes:
         return self._child.call(draw_page, path, number, quotation, is_part, seconds=SECONDS)
 
 
 @router.get("/document")
 async def picture(
-    request: Request, services: WithServices, page: Annotated[str, Query(max_length=LONGEST)], kb: str = "",
-    paragraph: Place = 0, start: Place = 0, end: Place = 0, part: bool = False,
-) -> Response:  # fmt: skip
+    request: Request,
+    services: WithServices,
+    page: Annotated[str, Query(max_length=LONGEST)],
+    kb: str = "",
+    paragraph: Place = 0,
+    start: Place = 0,
+    end: Place = 0,
+    part: bool = False,
+) -> Response:
     """Show a page of a PDF, or the part of it around a quotation."""
     served = services.kbs.named(kb)
     found = served.page(page)
@@ -120,7 +136,9 @@ def draw_page(path: str, number: int, quotation: Quotation, is_part: bool) -> by
         pixels = page.render(scale=scale, rev_byteorder=True).to_numpy()[..., :3].copy()
         boxes = _boxes(page, quotation, pixels.shape[1], pixels.shape[0])
     except (pypdfium2.PdfiumError, OSError) as error:
-        raise CorpusError(f"it cannot be drawn ({first_line(error)}): check that it is a PDF") from None
+        raise CorpusError(
+            f"it cannot be drawn ({first_line(error)}): check that it is a PDF"
+        ) from None
     for left, top, right, bottom in boxes:
         rows = slice(max(0, math.floor(top)), math.ceil(bottom))
         marked = pixels[rows, max(0, math.floor(left)) : math.ceil(right)]
@@ -135,7 +153,9 @@ def _boxes(page: Any, quotation: Quotation, width: int, height: int) -> list[Box
     if len(text) != textpage.count_chars():  # it has letters of two code units
         from pypdfium2 import raw
 
-        text = "".join(chr(raw.FPDFText_GetUnicode(textpage, place)) for place in range(textpage.count_chars()))
+        text = "".join(
+            chr(raw.FPDFText_GetUnicode(textpage, place)) for place in range(textpage.count_chars())
+        )
     found = find_again(quotation, text)
     if found is None:
         return []
@@ -143,7 +163,9 @@ def _boxes(page: Any, quotation: Quotation, width: int, height: int) -> list[Box
     boxes = []
     for number in range(textpage.count_rects(first, last - first + 1)):
         left, bottom, right, top = textpage.get_rect(number)
-        corners = [_pixel(page, *corner, width, height) for corner in ((left, bottom), (right, top))]
+        corners = [
+            _pixel(page, *corner, width, height) for corner in ((left, bottom), (right, top))
+        ]
         across, down = zip(*corners, strict=True)
         boxes.append((min(across) - 2, min(down) - 3, max(across) + 2, max(down) + 3))
     return boxes
@@ -153,21 +175,27 @@ def _pixel(page: Any, across: float, up: float, width: int, height: int) -> tupl
     """Return where a point of a page, which may be turned, is in its picture."""
     from pypdfium2 import raw
 
-    column, row = ctypes.c_int(), ctypes.c_int()
+    column = ctypes.c_int()
+    row = ctypes.c_int()
     raw.FPDF_PageToDevice(page, 0, 0, width, height, 0, across, up, column, row)
     return column.value, row.value
 
 
 def find_again(quotation: Quotation, text: str) -> tuple[int, int] | None:
-    """Return the first and the last place of a quotation in another text, whose blanks and signs may differ.
+    """Return the first and the last place of a quotation in another text, whose blanks and signs
+    may differ.
 
     >>> find_again(Quotation("in Paris or Paris", 12, 17), "In Par-\\nis or Paris!")
     (14, 18)
     """
     own, places = _letters(quotation.text)
     others, found_at = _letters(text)
-    first = next((number for number, place in enumerate(places) if place >= quotation.start), len(places))
-    end = next((number for number, place in enumerate(places) if place >= quotation.end), len(places))
+    first = next(
+        (number for number, place in enumerate(places) if place >= quotation.start), len(places)
+    )
+    end = next(
+        (number for number, place in enumerate(places) if place >= quotation.end), len(places)
+    )
     if first >= end:
         return None
     for around in CONTEXT:
@@ -210,6 +238,9 @@ def _png(pixels: Any) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        struct.pack(">I", len(content))
+        + name
+        + content
+        + struct.pack(">I", zlib.crc32(name + content))
         for name, content in chunks
     )

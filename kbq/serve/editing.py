@@ -1,7 +1,8 @@
 """Editing: documents from the browser become knowledge bases while the service goes on.
 
-Documents of NAME lie in NAME.documents, beside the folder NAME of the knowledge base. What has arrived stays there,
-whether a tab is closed or the service killed: the rest is sent another time, and a build resumes.
+Documents of NAME lie in NAME.documents, beside the folder NAME of the knowledge base. What has
+arrived stays there, whether a tab is closed or the service killed: the rest is sent another time,
+and a build resumes.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ if TYPE_CHECKING:
 DOCUMENTS = ".documents"  # suffix of their folders
 EACH = 2  # documents of a kind that are shown before the build
 SHOWN = 300  # characters of each
-MOST_FILES, MOST_OFFERED, MOST_TOLD = 100_000, 2000, 1000  # altogether; in one request; left out, with their reasons
+# altogether; in one request; left out, with their reasons.
+MOST_FILES = 100_000
+MOST_OFFERED = 2000
+MOST_TOLD = 1000
 CORPORA = (".zip", ".json", *SUFFIXES)  # read as a corpus where it is the only file
 router = APIRouter(prefix="/new", include_in_schema=False)
 log = logging.getLogger("kbq.serve")
@@ -71,11 +75,14 @@ class NewKb:
     folder: Path  # folder of all
     state: State = "open"
     files: dict[str, int] = field(default_factory=dict)  # bytes by path
-    skipped: Counter[tuple[str, str]] = field(default_factory=Counter)  # files by kind, and why it is not read
-    left_out: list[tuple[str, str]] = field(default_factory=list)  # documents that cannot be read, and why
+    # Files by kind, and why it is not read.
+    skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    # Documents that cannot be read, and why.
+    left_out: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problem: str = ""
-    ends: list[int] = field(default_factory=list)  # pages up to the end of each document that has been read
+    # Pages up to the end of each document that has been read.
+    ends: list[int] = field(default_factory=list)
     encoded: int = 0  # pages
     stage: str = ""
     is_stopped: threading.Event = field(default_factory=threading.Event)
@@ -122,10 +129,13 @@ class NewKb:
         return facts | progress | problems
 
     def wanted(self, offered: Mapping[str, int]) -> list[str]:
-        """Return the paths of files to send: documents that are not there yet. The others are counted."""
+        """Return the paths of files to send: documents that are not there yet. The others are
+        counted.
+        """
         paths = []
         for path, size in offered.items():
-            kind, why = kind_of(path), why_not(path, size)
+            kind = kind_of(path)
+            why = why_not(path, size)
             if why:
                 self.skipped[kind, why] += 1
             elif self.files.get(path) != size:
@@ -138,7 +148,9 @@ class NewKb:
         if why := why_not(path, len(content)):
             raise RefusedError(422, f"{path!r:.80} is not taken: it {why}")
         if len(self.files) >= MOST_FILES:
-            raise RefusedError(413, f"there are {MOST_FILES:,} documents already: build another knowledge base")
+            raise RefusedError(
+                413, f"there are {MOST_FILES:,} documents already: build another knowledge base"
+            )
         place = self.documents / path
         with writing_to(place, KbqError):
             make_folders(place.parent)
@@ -148,7 +160,10 @@ class NewKb:
     def refuse_built(self) -> None:
         """Raise RefusedError if it is built, or will be in a moment."""
         if self.state in ("waiting", "building", "ready"):
-            raise RefusedError(409, f"{self.name} is {self.state}: wait until it is open again, or make another one")
+            raise RefusedError(
+                409,
+                f"{self.name} is {self.state}: wait until it is open again, or make another one",
+            )
 
     def previews(self) -> dict[str, Any]:
         """Show how some documents of each kind will be read."""
@@ -160,30 +175,47 @@ class NewKb:
         return {"documents": found, "notes": list(map(self.hidden, notes))}
 
     def build(self) -> None:
-        """Build it of all documents that can be read. Raises KbqError, and StoppedError if somebody stops it."""
-        self.left_out, self.notes, self.ends, self.encoded, self.stage = [], [], [], 0, ""
+        """Build it of all documents that can be read. Raises KbqError, and StoppedError if somebody
+        stops it.
+        """
+        self.left_out = []
+        self.notes = []
+        self.ends = []
+        self.encoded = 0
+        self.stage = ""
         self.is_stopped.clear()
         self.state = "building"
         try:
             self._build()
         except OtherCorpusError:  # documents have come since an earlier build was stopped
             remove_folder(self.kb)
-            self.left_out, self.ends = [], []
+            self.left_out = []
+            self.ends = []
             self._build()
 
     def hidden(self, text: str) -> str:
         """Return a text without the places on this machine."""
-        return without_paths(text.replace(f"{self.documents}/", "").replace(str(self.documents), "the folder"))
+        return without_paths(
+            text.replace(f"{self.documents}/", "").replace(str(self.documents), "the folder")
+        )
 
     def _build(self) -> None:
-        # Each document that cannot be read is told, where otherwise some are named, and the others counted.
+        # Each document that cannot be read is told, where otherwise some are named, and the others
+        # counted.
         pages = read_corpus(
-            self.source, on_bad_line=self._leave_out, note=self._note, documents=DocumentOptions(strict=True)
+            self.source,
+            on_bad_line=self._leave_out,
+            note=self._note,
+            documents=DocumentOptions(strict=True),
         )
         KnowledgeBase.build(
-            self._counted(pages), self.kb, lazy=True, note=self._note, report=self._report,
+            self._counted(pages),
+            self.kb,
+            lazy=True,
+            note=self._note,
+            report=self._report,
             report_stage=self._report_stage,
-        )  # fmt: skip
+        )
 
     def _counted(self, pages: Iterator[Page]) -> Iterator[Page]:
         before = ""
@@ -192,7 +224,8 @@ class NewKb:
             document = re.split("#(?:page|line|row|sheet)=", page.page_id)[0]
             if document != before:
                 self.ends.append(number)
-            self.ends[-1], before = number, document
+            self.ends[-1] = number
+            before = document
             yield page
 
     def _leave_out(self, problem: KbqError) -> None:
@@ -233,14 +266,25 @@ def why_not(path: str, size: int) -> str:
     >>> why_not("a/b.txt", 10), why_not("film.mov", 10), why_not("a/../b.txt", 10)
     ('', 'is of no kind that kbq reads', 'has a name that no file may have here')
     """
-    parts, kind = path.split("/"), kind_of(path)
-    is_safe = all(0 < len(part.encode("utf-8", "replace")) <= 255 and part not in (".", "..") for part in parts)
-    if not is_safe or len(path) > 1000 or re.search(r"[\x00-\x1f\x7f\\\ud800-\udfff]", path) or PurePath(path).drive:
+    parts = path.split("/")
+    kind = kind_of(path)
+    is_safe = all(
+        0 < len(part.encode("utf-8", "replace")) <= 255 and part not in (".", "..")
+        for part in parts
+    )
+    if (
+        not is_safe
+        or len(path) > 1000
+        or re.search(r"[\x00-\x1f\x7f\\\ud800-\udfff]", path)
+        or PurePath(path).drive
+    ):
         return "has a name that no file may have here"
     if kind == "hidden":
         return "is hidden, or the lock of a program"
     if not is_document(PurePath(path)) and kind not in CORPORA:
-        return OTHERS.get(kind) or (f"needs a further package: {INSTALL}" if lacks_library(kind) else UNKNOWN)
+        return OTHERS.get(kind) or (
+            f"needs a further package: {INSTALL}" if lacks_library(kind) else UNKNOWN
+        )
     return f"has {size:,} bytes, {LARGEST:,} at most are read: divide it" if size > LARGEST else ""
 
 
@@ -248,10 +292,13 @@ UNKNOWN = "is of no kind that kbq reads"
 
 
 class Editor:
-    """The knowledge bases that are being made in a folder; one thread builds them, one after the other."""
+    """The knowledge bases that are being made in a folder; one thread builds them, one after the
+    other.
+    """
 
     def __init__(self, folder: Path, services: Services) -> None:
-        self._folder, self._services = folder, services
+        self._folder = folder
+        self._services = services
         self._thread = ThreadPoolExecutor(1, "build")
         self._tasks = set[asyncio.Task[None]]()
         self._all = {upload.name: upload for upload in self._left()}
@@ -273,12 +320,15 @@ class Editor:
     def named(self, name: str) -> NewKb:
         """Return the one with this name. Raises RefusedError if there is none."""
         if name not in self._all:
-            raise RefusedError(404, f"no new knowledge base is named {name!r:.80}: drop its documents again")
+            raise RefusedError(
+                404, f"no new knowledge base is named {name!r:.80}: drop its documents again"
+            )
         return self._all[name]
 
     def made(self, wanted: str) -> NewKb:
         """Make one, whose name is as much like the wanted one as it can be."""
-        name, number = name_of(wanted), 1
+        name = name_of(wanted)
+        number = 1
         while self._is_taken(name if number == 1 else f"{name}-{number}"):
             number += 1
         made = NewKb(name if number == 1 else f"{name}-{number}", self._folder)
@@ -288,15 +338,22 @@ class Editor:
         return made
 
     def renamed(self, one: NewKb, wanted: str) -> NewKb:
-        """Give another name to one that is not built. Raises RefusedError if the name cannot be, or is taken."""
+        """Give another name to one that is not built. Raises RefusedError if the name cannot be, or
+        is taken.
+        """
         one.refuse_built()
         if wanted == one.name:
             return one
         if not NAME.fullmatch(wanted) or wanted.startswith("."):
-            raise RefusedError(422, f"{wanted!r:.80} cannot be the name: write letters, digits, dots and hyphens")
+            raise RefusedError(
+                422, f"{wanted!r:.80} cannot be the name: write letters, digits, dots and hyphens"
+            )
         if self._is_taken(wanted):
-            raise RefusedError(422, f"there is a knowledge base {wanted!r} already: choose another name")
-        documents, kb = one.documents, one.kb
+            raise RefusedError(
+                422, f"there is a knowledge base {wanted!r} already: choose another name"
+            )
+        documents = one.documents
+        kb = one.kb
         del self._all[one.name]
         one.name = wanted
         self._all[wanted] = one
@@ -319,7 +376,8 @@ class Editor:
         one.refuse_built()
         if not one.files:
             raise RefusedError(422, f"{one.name} has no documents: drop some first")
-        one.state, one.problem = "waiting", ""
+        one.state = "waiting"
+        one.problem = ""
         task = asyncio.create_task(self._make(one))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -342,7 +400,8 @@ class Editor:
             one.state, one.problem = "failed", one.hidden(str(error))
         except Exception:
             log.exception("a build failed", extra={"kb": one.name})
-            one.state, one.problem = "failed", "something has failed here: the log of the service says more"
+            one.state = "failed"
+            one.problem = "something has failed here: the log of the service says more"
         else:
             services.kbs.add(served)
             one.state = "ready"
@@ -350,7 +409,9 @@ class Editor:
     def _is_taken(self, name: str) -> bool:
         names = {served.name for served in self._services.kbs} | set(self._all)
         places = self._folder / name, self._folder / f"{name}{DOCUMENTS}"
-        return name.casefold() in map(str.casefold, names) or any(place.exists() for place in places)
+        return name.casefold() in map(str.casefold, names) or any(
+            place.exists() for place in places
+        )
 
     def _left(self) -> Iterator[NewKb]:
         """Yield those of an earlier run that have documents, and are not built."""
@@ -360,13 +421,21 @@ class Editor:
                 continue
             paths = [path for path in sorted(documents.rglob("*")) if path.is_file()]
             names = {path: path.relative_to(documents).as_posix() for path in paths}
-            one.files = {name: path.stat().st_size for path, name in names.items() if kind_of(name) != "hidden"}
+            one.files = {
+                name: path.stat().st_size
+                for path, name in names.items()
+                if kind_of(name) != "hidden"
+            }
             yield one
 
 
 def built_in(folder: Path) -> dict[str, Path]:
-    """Return the knowledge bases in a folder that can be served, by name, the last one that was built first."""
-    found = [path for path in folder.glob("*") if NAME.fullmatch(path.name) and is_knowledge_base(path)]
+    """Return the knowledge bases in a folder that can be served, by name, the last one that was
+    built first.
+    """
+    found = [
+        path for path in folder.glob("*") if NAME.fullmatch(path.name) and is_knowledge_base(path)
+    ]
     return {path.name: path for path in sorted(found, key=lambda path: -path.stat().st_mtime)}
 
 
@@ -402,9 +471,15 @@ class OfferedFiles(ClientObject):
 
 
 @router.get("")
-async def new(request: Request, services: WithServices, editor: WithEditor, name: str = "") -> Response:
+async def new(
+    request: Request, services: WithServices, editor: WithEditor, name: str = ""
+) -> Response:
     """Show the page that takes documents."""
-    view = {"name": editor.named(name).name if name else "", "unfinished": editor.unfinished, "folder": editor.folder}
+    view = {
+        "name": editor.named(name).name if name else "",
+        "unfinished": editor.unfinished,
+        "folder": editor.folder,
+    }
     return html_page("new.html", request, services, services.kbs.named(), view)
 
 
@@ -427,9 +502,12 @@ async def offer(name: str, given: OfferedFiles, editor: WithEditor) -> dict[str,
 
 
 @router.post("/{name}/file")
-async def send(name: str, path: Annotated[str, Query()], request: Request, editor: WithEditor) -> dict[str, Any]:
+async def send(
+    name: str, path: Annotated[str, Query()], request: Request, editor: WithEditor
+) -> dict[str, Any]:
     """Take a document."""
-    one, content = editor.named(name), await request.body()
+    one = editor.named(name)
+    content = await request.body()
     await asyncio.to_thread(one.keep, path, content)
     return {"files": len(one.files)}
 

@@ -34,7 +34,8 @@ class SlotFiller:
     """Fills slots from one knowledge base."""
 
     def __init__(self, served: OpenedKb, batcher: Batcher) -> None:
-        self.served, self._batcher = served, batcher
+        self.served = served
+        self._batcher = batcher
 
     @property
     def min_probability(self) -> float:
@@ -44,11 +45,14 @@ class SlotFiller:
     async def claims(self, slots: Sequence[Slot], pages: Sequence[str] = ()) -> list[list[Claim]]:
         """Return the accepted claims of each slot or, if there is none, the best guess, if any.
 
-        Slots that the encoder cannot read have no claims. The threshold is the relation's, or else `min_probability`.
-        `pages`: for each slot, the id of the only page whose answers count; by default all pages count.
+        Slots that the encoder cannot read have no claims. The threshold is the relation's, or else
+        `min_probability`. `pages`: for each slot, the id of the only page whose answers count; by
+        default all pages count.
         """
         accepts = self.served.kb.model.query_tokenizer.accepts
-        queries = await asyncio.to_thread(lambda: [[text for text in slot.queries if accepts(text)] for slot in slots])
+        queries = await asyncio.to_thread(
+            lambda: [[text for text in slot.queries if accepts(text)] for slot in slots]
+        )
         texts = list(chain.from_iterable(queries))
         found: list[list[Answer]] = []
         for first in range(0, len(texts), BATCH):
@@ -67,7 +71,9 @@ class SlotFiller:
     ) -> list[list[Claim]]:
         decider = Decider(self.served.kb.searcher.titles, self.min_probability, TOP, {})
         claims = [decider.claims(*of_slot) for of_slot in zip(slots, answers, pages, strict=True)]
-        kept = iter(decider.consistent(list(chain.from_iterable(claims)), [slot.relation for slot in slots]))
+        kept = iter(
+            decider.consistent(list(chain.from_iterable(claims)), [slot.relation for slot in slots])
+        )
         return [[next(kept) for _ in of_slot] for of_slot in claims]
 
 
@@ -75,16 +81,23 @@ class TableFiller:
     """Fills a few tables at once on the thread that searches."""
 
     def __init__(self, batcher: Batcher) -> None:
-        self._batcher, self._tables = batcher, 0  # tables that are being filled
+        # Tables that are being filled.
+        self._batcher = batcher
+        self._tables = 0
 
     async def lines(
-        self, kb: KnowledgeBase, rows: Sequence[Row], wanted: Sequence[Relation], options: FillOptions,
+        self,
+        kb: KnowledgeBase,
+        rows: Sequence[Row],
+        wanted: Sequence[Relation],
+        options: FillOptions,
         ids: Mapping[str, str],
-    ) -> AsyncGenerator[dict[str, Any], None]:  # fmt: skip
-        """Yield a line for each empty cell with its final claims, and in the end one with the table.
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield a line for each empty cell with its final claims, and in the end one with the
+        table.
 
-        Rows with the same subject share a cell, whose line has their numbers. The whole table is filled from `kb`, even
-        if its folder changes meanwhile. `ids`: Q-numbers of names.
+        Rows with the same subject share a cell, whose line has their numbers. The whole table is
+        filled from `kb`, even if its folder changes meanwhile. `ids`: Q-numbers of names.
         """
         if self._tables >= TABLES:
             raise OverloadedError(10)
@@ -95,18 +108,29 @@ class TableFiller:
                 places[subject_of(row.get(options.subject))].append(number)
             columns = {relation.name: number for number, relation in enumerate(wanted)}
             filling = await self._batcher.call(
-                lambda: Filling(kb.searcher, Table.of(rows), relations_of(wanted), options, SEARCH, {})
+                lambda: Filling(
+                    kb.searcher, Table.of(rows), relations_of(wanted), options, SEARCH, {}
+                )
             )
             batches = filling.batches(AnswerCache(kb.searcher.shards), TOGETHER)
             claims: list[Claim] = []
-            while (batch := await self._batcher.call(lambda: next(batches, None), costs=2 * TOGETHER)) is not None:
+            while (
+                batch := await self._batcher.call(lambda: next(batches, None), costs=2 * TOGETHER)
+            ) is not None:
                 for slot, found in batch:
                     claims += found
-                    empty = [number for number in places[slot.subject] if filling.is_empty(rows[number], slot.relation)]
+                    empty = [
+                        number
+                        for number in places[slot.subject]
+                        if filling.is_empty(rows[number], slot.relation)
+                    ]
                     place = {"rows": empty, "column": columns[slot.relation.name]}
                     yield _cell(slot, found, ids) | place
             table = filling.finished(claims)
-            counts = {name: getattr(table.counts, name) for name in ("rows", "cells", "queries", "filled", "unasked")}
+            counts = {
+                name: getattr(table.counts, name)
+                for name in ("rows", "cells", "queries", "filled", "unasked")
+            }
             yield {"columns": table.columns, "rows": table.rows, "counts": counts}
         finally:
             self._tables -= 1

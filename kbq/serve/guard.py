@@ -30,23 +30,31 @@ if TYPE_CHECKING:
 
     from kbq.serve.problems import Metrics
 
-HOST, PORT = "127.0.0.1", 8000
+HOST = "127.0.0.1"
+PORT = 8000
 QUEUE = 256  # queries that wait at most
 SECONDS = 30.0  # time for a request, and for a service that is stopped to end
 SHORTEST_KEY = 16  # characters
 EVERYWHERE = ("0.0.0.0", "::", "")
 # Routes for those who watch over the process: without key, whatever the Host.
 OPEN = ("/healthz", "/readyz")
-RECONCILE = "/reconcile"  # what OpenRefine asks: it can send no header, and is asked from any origin
+# What OpenRefine asks: it can send no header, and is asked from any origin.
+RECONCILE = "/reconcile"
 
-TABLES, TIMES = ("/v1/fill",), 20  # these routes get 20 times the timeout, since others have their turn meanwhile
-EDITING = "/new/"  # how the addresses begin that take documents, which are larger and take longer than requests do
+# These routes get 20 times the timeout, since others have their turn meanwhile.
+TABLES = ("/v1/fill",)
+TIMES = 20
+# How the addresses begin that take documents, which are larger and take longer than requests do.
+EDITING = "/new/"
 IN_FLIGHT = 256  # requests that are read or answered at once
-PIECE = 65_536  # bytes of an answer that are handed over at once: more wait until the client has taken them
+# Bytes of an answer that are handed over at once: more wait until the client has taken them.
+PIECE = 65_536
 ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src "
+        "'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -72,35 +80,51 @@ class ServeSettings:
     queue: int = QUEUE
     seconds: float = SECONDS
     log_queries: bool = False
-    decisions: Path | None = None  # the folder that keeps decisions made on the page, or None if browsers keep them
-    edit: Path | None = None  # the folder of knowledge bases that are made on the page, or None if none are
+    # The folder that keeps decisions made on the page, or None if browsers keep them.
+    decisions: Path | None = None
+    # The folder of knowledge bases that are made on the page, or None if none are.
+    edit: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.edit is not None and (self.public_url or self.allow_origin or not is_loopback(self.host)):
+        if self.edit is not None and (
+            self.public_url or self.allow_origin or not is_loopback(self.host)
+        ):
             others = self.public_url or ", ".join(self.allow_origin) or self.host or "every address"
             raise KbqError(
-                f"--edit takes documents from this machine alone, and {others} is not this machine: leave one of "
-                "them out, or build with `kbq build`",
+                f"--edit takes documents from this machine alone, and {others} is not this "
+                "machine: leave one of them out, or build with `kbq build`",
                 is_usage=True,
             )
         if not is_loopback(self.host) and not self.keys:
             raise KbqError(
-                f"{self.host or 'every address'} can be reached by others: give an --api-key-file", is_usage=True
+                f"{self.host or 'every address'} can be reached by others: give an --api-key-file",
+                is_usage=True,
             )
         if self.host in EVERYWHERE and not self.public_url:
-            raise KbqError("a service at every address needs --public-url, the address that others use", is_usage=True)
-        for name, url in (("public-url", self.public_url), *(("allow-origin", one) for one in self.allow_origin)):
+            raise KbqError(
+                "a service at every address needs --public-url, the address that others use",
+                is_usage=True,
+            )
+        for name, url in (
+            ("public-url", self.public_url),
+            *(("allow-origin", one) for one in self.allow_origin),
+        ):
             parts = urlsplit(url)
-            if url and (parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/")):
+            if url and (
+                parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/")
+            ):
                 raise KbqError(
-                    f"--{name} is {url!r}: write scheme and host, such as https://kbq.example", is_usage=True
+                    f"--{name} is {url!r}: write scheme and host, such as https://kbq.example",
+                    is_usage=True,
                 )
 
     @property
     def hosts(self) -> frozenset[str]:
         """The names that requests may use for the service, without ports."""
         public = {urlsplit(self.public_url).hostname or ""} if self.public_url else set()
-        return frozenset({"127.0.0.1", "localhost", "::1", self.host.lower(), *public} - set(EVERYWHERE))
+        return frozenset(
+            {"127.0.0.1", "localhost", "::1", self.host.lower(), *public} - set(EVERYWHERE)
+        )
 
 
 def is_loopback(host: str) -> bool:
@@ -124,10 +148,15 @@ def read_keys(path: Path) -> tuple[str, ...]:
     for number, line in read_lines(str(path)):
         key = line.partition("#")[0].strip()
         if key and (len(key) < SHORTEST_KEY or not (key.isascii() and key.isprintable())):
-            raise KbqError(f"{path}:{number}: a key has at least {SHORTEST_KEY} letters and digits: make it longer")
+            raise KbqError(
+                f"{path}:{number}: a key has at least {SHORTEST_KEY} letters and digits: make it "
+                "longer"
+            )
         keys += [key] if key else []
     if not keys:
-        raise KbqError(f"{path} has no key: write one, of at least {SHORTEST_KEY} letters and digits")
+        raise KbqError(
+            f"{path} has no key: write one, of at least {SHORTEST_KEY} letters and digits"
+        )
     return tuple(keys)
 
 
@@ -151,10 +180,18 @@ class Guard:
     """The outermost layer of the service; the application never sees a refused request."""
 
     def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
-        self._app, self._settings, self._metrics = app, settings, metrics
+        self._app = app
+        self._settings = settings
+        self._metrics = metrics
         self._in_flight = 0
-        cors = partial(CORSMiddleware, self._answer, allow_methods=("GET", "POST"), allow_headers=("Authorization",))
-        self._for_all, self._for_some = cors(allow_origins=("*",)), cors(allow_origins=settings.allow_origin)
+        cors = partial(
+            CORSMiddleware,
+            self._answer,
+            allow_methods=("GET", "POST"),
+            allow_headers=("Authorization",),
+        )
+        self._for_all = cors(allow_origins=("*",))
+        self._for_some = cors(allow_origins=settings.allow_origin)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -179,14 +216,18 @@ class Guard:
         except RefusedError as error:
             if not exchange.status:
                 error.headers["Connection"] = "close"  # the rest of the body is no other request
-                await response_to(error, for_reconciliation=is_reconciliation(scope["path"]))(scope, receive, send)
+                await response_to(error, for_reconciliation=is_reconciliation(scope["path"]))(
+                    scope, receive, send
+                )
         finally:
             self._in_flight -= 1
             self._metrics.in_flight.set(self._in_flight)
             self._tell(exchange)
 
     def _refuse(self, exchange: _Exchange) -> None:
-        headers, path, method = exchange.headers, exchange.scope["path"], exchange.scope["method"]
+        headers = exchange.headers
+        path = exchange.scope["path"]
+        method = exchange.scope["method"]
         if "content-length" in headers and "transfer-encoding" in headers:  # RFC 9112, 6.1
             raise RefusedError(400, "the request says in two ways how long it is")
         if path in OPEN:
@@ -194,16 +235,21 @@ class Guard:
         if self._in_flight > IN_FLIGHT:
             raise OverloadedError(1)
         refuse_host(self._settings, headers.get("host", ""))
-        if method == "POST" or not is_reconciliation(path):  # its other routes check this themselves
+        # Its other routes check this themselves.
+        if method == "POST" or not is_reconciliation(path):
             refuse_foreign(self._settings, headers, method == "GET")
         refuse_key(self._settings, path, headers, exchange.scope["query_string"].decode("latin-1"))
 
     async def _within_time(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
-        """Read the body, then let the application answer until the client hangs up. Raises RefusedError."""
+        """Read the body, then let the application answer until the client hangs up. Raises
+        RefusedError.
+        """
         seconds = self._settings.seconds
         try:
             async with asyncio.timeout(seconds) as limit:
-                is_editing = self._settings.edit is not None and exchange.scope["path"].startswith(EDITING)
+                is_editing = self._settings.edit is not None and exchange.scope["path"].startswith(
+                    EDITING
+                )
                 content = await self._read(receive, LARGEST if is_editing else MOST_TEXT)
                 if content is not None:
                     seconds *= TIMES if is_editing or exchange.scope["path"] in TABLES else 1
@@ -214,8 +260,11 @@ class Guard:
             raise LateError(seconds) from None
 
     async def _read(self, receive: Receive, most: int) -> bytes | None:
-        """Return the body of a request, or None if the client hangs up. Raises RefusedError if it is too large."""
-        content, more = bytearray(), True
+        """Return the body of a request, or None if the client hangs up. Raises RefusedError if it
+        is too large.
+        """
+        content = bytearray()
+        more = True
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -223,10 +272,14 @@ class Guard:
             content += message.get("body", b"")
             more = message.get("more_body", False)
             if len(content) > most:
-                raise RefusedError(413, f"the request has more than {most:,} bytes: send less at once")
+                raise RefusedError(
+                    413, f"the request has more than {most:,} bytes: send less at once"
+                )
         return bytes(content)
 
-    async def _while_connected(self, exchange: _Exchange, content: bytes, receive: Receive, send: Send) -> None:
+    async def _while_connected(
+        self, exchange: _Exchange, content: bytes, receive: Receive, send: Send
+    ) -> None:
         bodies = [content]
 
         async def replayed() -> Message:
@@ -261,7 +314,9 @@ class Guard:
             raise RefusedError(500, sentence) from None
 
     def _sender(self, exchange: _Exchange, send: Send) -> Send:
-        """Return a function that sends an answer piece by piece, with the headers that all answers have."""
+        """Return a function that sends an answer piece by piece, with the headers that all answers
+        have.
+        """
         path = str(exchange.scope["path"])
 
         async def send_pieces(message: Message) -> None:
@@ -270,7 +325,8 @@ class Guard:
                 answer = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     answer.setdefault(name, value)
-                if "frame-ancestors 'none'" not in answer["Content-Security-Policy"]:  # may be shown in a frame
+                # May be shown in a frame.
+                if "frame-ancestors 'none'" not in answer["Content-Security-Policy"]:
                     del answer["X-Frame-Options"]
                 answer["X-Request-Id"] = exchange.id
                 if is_reconciliation(path):
@@ -281,30 +337,42 @@ class Guard:
             while len(body) > PIECE:
                 await send({**message, "body": bytes(body[:PIECE]), "more_body": True})
                 body = body[PIECE:]
-            exchange.is_sent = message["type"] == "http.response.body" and not message.get("more_body")
+            exchange.is_sent = message["type"] == "http.response.body" and not message.get(
+                "more_body"
+            )
             await send({**message, "body": bytes(body)} if body else message)
 
         return send_pieces
 
     def _tell(self, exchange: _Exchange) -> None:
-        scope, seconds, status = exchange.scope, time.monotonic() - exchange.since, exchange.status or 499
+        scope = exchange.scope
+        seconds = time.monotonic() - exchange.since
+        status = exchange.status or 499
         # The declared path: metrics stay few.
         route = getattr(scope.get("route"), "path", None) or "other"
         self._metrics.requests.labels(route, str(status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)
-        facts: dict[str, object] = {"request": exchange.id, "method": scope["method"], "route": route}
+        facts: dict[str, object] = {
+            "request": exchange.id,
+            "method": scope["method"],
+            "route": route,
+        }
         facts |= {"status": status, "seconds": round(seconds, 4)}
         queries = scope.get("state", {}).get("queries") if self._settings.log_queries else None
         log.info("request", extra=facts | ({"queries": queries} if queries else {}))
 
 
 def refuse_host(settings: ServeSettings, host: str) -> None:
-    """Raise RefusedError for any name but the service's own: a site elsewhere may point its name at this address."""
+    """Raise RefusedError for any name but the service's own: a site elsewhere may point its name at
+    this address.
+    """
     name = "" if set(host) & set("/?#@\\") else _name_of(f"//{host}")  # only a name and a port
     if not name:
         raise RefusedError(400, "the request names no Host: send one")
     if name not in settings.hosts:
-        raise RefusedError(421, f"{name!r:.80} is not a name of this service: start it with `--public-url`")
+        raise RefusedError(
+            421, f"{name!r:.80} is not a name of this service: start it with `--public-url`"
+        )
 
 
 def _name_of(url: str) -> str:
@@ -315,24 +383,30 @@ def _name_of(url: str) -> str:
 
 
 def refuse_foreign(settings: ServeSettings, headers: Headers, is_read_only: bool) -> None:
-    """Raise RefusedError for requests by pages of other sites, except where somebody follows a link (a GET).
+    """Raise RefusedError for requests by pages of other sites, except where somebody follows a link
+    (a GET).
 
     Pages of this machine, such as OpenRefine's, are not foreign.
     """
     origin = headers.get("origin", "")
     if origin and (origin in settings.allow_origin or _name_of(origin) in settings.hosts):
         return
-    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    is_link = (
+        headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    )
     if origin or (headers.get("sec-fetch-site") == "cross-site" and not (is_read_only and is_link)):
         raise RefusedError(
-            403, f"a page of {origin or 'another site'!r:.80} asks: start the service with `--allow-origin`"
+            403,
+            f"a page of {origin or 'another site'!r:.80} asks: start the service with "
+            "`--allow-origin`",
         )
 
 
 def refuse_key(settings: ServeSettings, path: str, headers: Headers, query: str) -> None:
     """Raise RefusedError if a key is needed, and there is none or a wrong one.
 
-    It is a bearer token, or the password of a browser; for reconciliation alone it may be `api_key` in the address.
+    It is a bearer token, or the password of a browser; for reconciliation alone it may be `api_key`
+    in the address.
     """
     if not settings.keys or path == DESCRIPTION:
         return
@@ -342,9 +416,10 @@ def refuse_key(settings: ServeSettings, path: str, headers: Headers, query: str)
     # All are compared, whole: how long this takes tells nothing of them.
     if not sum(hmac.compare_digest(given, key.encode()) for key in settings.keys):
         raise RefusedError(
-            401, "a key is wrong" if given else "a key is needed: send it as Authorization: Bearer KEY",
+            401,
+            "a key is wrong" if given else "a key is needed: send it as Authorization: Bearer KEY",
             headers={"WWW-Authenticate": SCHEMES},
-        )  # fmt: skip
+        )
 
 
 def _key_of(authorization: str) -> bytes:

@@ -1,7 +1,7 @@
 """Knowledge bases: the served ones by name, reopened after a change.
 
-Names are compared by their words, without case, accents and punctuation; rare words count more. A word that no title
-has is read as the words one typing error away.
+Names are compared by their words, without case, accents and punctuation; rare words count more. A
+word that no title has is read as the words one typing error away.
 """
 
 from __future__ import annotations
@@ -41,15 +41,25 @@ from kbq.storage.machine import give_memory_back
 from kbq.tables.relations import USUAL, preset
 from kbq.text.normal_forms import normalised
 
-IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; with other words, SIMILAR at most
+# likeness; with other words, SIMILAR at most.
+IDENTICAL = 1.0
+SAME_TITLE = 0.99
+SAME_WORDS = 0.95
+SIMILAR = 0.9
 ABBREVIATED = 0.92  # likeness of the only page whose title the name abbreviates: "L. Meitner"
-BY_NUMBER = 0.94  # likeness of a page whose id, a plain number, is the name: it may as well be a year, or a film
+# Likeness of a page whose id, a plain number, is the name: it may as well be a year, or a film.
+BY_NUMBER = 0.94
 MISTYPED = 0.9  # factor of the weight of a word that is one typing error away
-MOST_WORDS, MOST_MISTYPED = 32, 8  # words of a name that are looked up, and of these, also with typing errors
-SHORTEST_WORD, LONGEST_WORD = 4, 30  # letters: too many words are one edit away from a shorter one
+# Words of a name that are looked up, and of these, also with typing errors.
+MOST_WORDS = 32
+MOST_MISTYPED = 8
+# letters: too many words are one edit away from a shorter one.
+SHORTEST_WORD = 4
+LONGEST_WORD = 30
 LONGEST = 4096  # characters of a name: no title has more
 COMPARED = 64  # least number of titles that are compared as a whole
-SIGNS = re.compile(r"[#*%@‰+]+")  # tell C# from C: such names are candidates of one another, and no match
+# Tell C# from C: such names are candidates of one another, and no match.
+SIGNS = re.compile(r"[#*%@‰+]+")
 _NO_PAGES: Rows = np.empty(0, np.int64)
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -59,36 +69,51 @@ ESCAPED = re.compile("(?:~[0-9A-F]{2})+")
 PARTS = 4  # parts of a knowledge base that stay open
 EVERY = 1.0  # seconds between two looks at a folder
 TRIMS = 10  # looks after which freed memory is given back
-AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds until a refused folder is read again: ever more, up to ten minutes
+# Seconds until a refused folder is read again: ever more, up to ten minutes.
+AGAIN = 10.0
+MOST_AGAIN = 600.0
 FIRST = "kbq"  # the query that is asked before a knowledge base counts as open
 Call = Callable[..., Awaitable[Any]]  # `Batcher.call`
 log = logging.getLogger("kbq.serve")
 
 
 class PageTitles:
-    """The titles of all pages that are not deleted, ordered without case and accents; 8 bytes each in memory."""
+    """The titles of all pages that are not deleted, ordered without case and accents; 8 bytes each
+    in memory.
+    """
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = shards
         places = [
-            (shard, page) for shard, one in enumerate(shards) for page in np.flatnonzero(one.live_pages()).tolist()
+            (shard, page)
+            for shard, one in enumerate(shards)
+            for page in np.flatnonzero(one.live_pages()).tolist()
         ]
         places.sort(key=lambda place: normalised(shards[place[0]].titles[place[1]]))
         self._places = np.array(places, np.int32).reshape(-1, 2)
 
     def spread(self, count: int) -> list[PageName]:
-        """Return `count` titles from all over the alphabet, always the same ones; all of them if there are fewer."""
+        """Return `count` titles from all over the alphabet, always the same ones; all of them if
+        there are fewer.
+        """
         most = len(self._places)
-        return self._titles(dict.fromkeys(np.linspace(0, max(0, most - 1), min(count, most)).astype(int).tolist()))
+        return self._titles(
+            dict.fromkeys(np.linspace(0, max(0, most - 1), min(count, most)).astype(int).tolist())
+        )
 
     def listed(self, prefix: str, first: int, count: int) -> tuple[list[PageName], int]:
-        """Return pages whose titles begin with a prefix, whatever its case and accents, and count all of them."""
-        wanted, rows = normalised(prefix) if prefix.strip() else "", range(len(self._places))
+        """Return pages whose titles begin with a prefix, whatever its case and accents, and count
+        all of them.
+        """
+        wanted = normalised(prefix) if prefix.strip() else ""
+        rows = range(len(self._places))
 
         def beginning(row: int) -> str:
             return normalised(self._title(row).title)[: len(wanted)]
 
-        rows = range(bisect_left(rows, wanted, key=beginning), bisect_right(rows, wanted, key=beginning))
+        rows = range(
+            bisect_left(rows, wanted, key=beginning), bisect_right(rows, wanted, key=beginning)
+        )
         return self._titles(rows[first : first + count]), len(rows)
 
     def has(self, title: str) -> bool:
@@ -122,10 +147,12 @@ class TitleWords:
     """The words of the titles of all pages that are not deleted; the table is made on first use."""
 
     def __init__(self, shards: Sequence[Shard], pages: Pages) -> None:
-        self._shards, self._ids = shards, pages
+        self._shards = shards
+        self._ids = pages
 
     def pages(self, name: str, limit: int) -> list[NamedPage]:
-        """Return at most `limit` pages, the most alike first; among equals, in the order of the corpus.
+        """Return at most `limit` pages, the most alike first; among equals, in the order of the
+        corpus.
 
         The id of a page is as good as its title, unless it is a plain number.
         """
@@ -141,7 +168,9 @@ class TitleWords:
             found[fitting[0]] = ABBREVIATED
         ranked = sorted(found.items(), key=lambda one: -one[1])[:limit]
         return [
-            NamedPage(self._shards[place.shard].ids[place.page], self._title(place), round(likeness, 4))
+            NamedPage(
+                self._shards[place.shard].ids[place.page], self._title(place), round(likeness, 4)
+            )
             for place, likeness in ranked
         ]
 
@@ -162,7 +191,13 @@ class TitleWords:
         if title == name:
             return IDENTICAL
         theirs = words_of(title)
-        return SAME_TITLE if theirs == words else SAME_WORDS if sorted(theirs) == sorted(words) else SIMILAR * shared
+        return (
+            SAME_TITLE
+            if theirs == words
+            else SAME_WORDS
+            if sorted(theirs) == sorted(words)
+            else SIMILAR * shared
+        )
 
     @cached_property
     def _table(self) -> _Table:
@@ -177,13 +212,17 @@ class _Table:
         # Shard of each page.
         self._shards = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])
         self._numbers = np.concatenate([*numbers, _NO_PAGES])  # number of each page in its shard
-        keys, pages = array("Q"), array("q")
-        for page, (shard, number) in enumerate(zip(self._shards.tolist(), self._numbers.tolist(), strict=True)):
+        keys = array("Q")
+        pages = array("q")
+        for page, (shard, number) in enumerate(
+            zip(self._shards.tolist(), self._numbers.tolist(), strict=True)
+        ):
             for word in dict.fromkeys(with_bare(words_of(shards[shard].titles[number]))):
                 keys.append(_key(word))
                 pages.append(page)
         order = np.argsort(np.frombuffer(keys, np.uint64), kind="stable")
-        self._keys, self._pages = np.frombuffer(keys, np.uint64)[order], np.frombuffer(pages, np.int64)[order]
+        self._keys = np.frombuffer(keys, np.uint64)[order]
+        self._pages = np.frombuffer(pages, np.int64)[order]
         _, which, counts = np.unique(self._keys, return_inverse=True, return_counts=True)
         self._totals = np.bincount(self._pages, self._weight(counts)[which], len(self._numbers))
 
@@ -193,8 +232,12 @@ class _Table:
         found = [self._pages_with(word, number < MOST_MISTYPED) for number, word in looked_up]
         unseen = float(self._weight(np.zeros(1))[0])
         total = sum(float(weights.max(initial=0.0)) or unseen for _, weights in found)
-        pages, which = np.unique(np.concatenate([*(pages for pages, _ in found), _NO_PAGES]), return_inverse=True)
-        shared = np.bincount(which, np.concatenate([*(weights for _, weights in found), np.empty(0)]), len(pages))
+        pages, which = np.unique(
+            np.concatenate([*(pages for pages, _ in found), _NO_PAGES]), return_inverse=True
+        )
+        shared = np.bincount(
+            which, np.concatenate([*(weights for _, weights in found), np.empty(0)]), len(pages)
+        )
         alike = np.minimum(1.0, 2 * shared / (self._totals[pages] + total))
         for best in np.argsort(-alike, kind="stable")[:limit].tolist():
             page = pages[best]
@@ -210,9 +253,12 @@ class _Table:
             yield PagePlace(int(self._shards[page]), int(self._numbers[page]))
 
     def _pages_with(self, word: str, may_be_mistyped: bool) -> tuple[Rows, NDArray[np.float64]]:
-        """Return the pages with a word or, if none has it, with a word one edit away, and its weight."""
+        """Return the pages with a word or, if none has it, with a word one edit away, and its
+        weight.
+        """
         pages, weight = self._postings([word])
-        if may_be_mistyped and not len(pages) and word.isalpha():  # one digit more is another number
+        # One digit more is another number.
+        if may_be_mistyped and not len(pages) and word.isalpha():
             pages, weight = self._postings(edits(word))
             weight = MISTYPED * weight
         pages, which = np.unique(pages, return_inverse=True)
@@ -223,13 +269,17 @@ class _Table:
     def _postings(self, words: Collection[str]) -> tuple[Rows, NDArray[np.float64]]:
         """Return the pages with one of these words, and its weight. Shapes: (postings,)."""
         keys = np.fromiter(map(_key, words), np.uint64, len(words))
-        bounds = np.stack([np.searchsorted(self._keys, keys, side) for side in ("left", "right")], axis=1)
+        bounds = np.stack(
+            [np.searchsorted(self._keys, keys, side) for side in ("left", "right")], axis=1
+        )
         counts = np.diff(bounds)[:, 0]
         found = [self._pages[begin:end] for begin, end in bounds[counts > 0].tolist()]
         return np.concatenate([*found, _NO_PAGES]), np.repeat(self._weight(counts), counts)
 
     def _weight(self, counts: NDArray[Any]) -> NDArray[np.float64]:
-        weights: NDArray[np.float64] = np.log1p((len(self._numbers) - counts + 0.5) / (counts + 0.5))
+        weights: NDArray[np.float64] = np.log1p(
+            (len(self._numbers) - counts + 0.5) / (counts + 0.5)
+        )
         return weights
 
 
@@ -245,16 +295,19 @@ def words_of(name: str) -> list[str]:
 def edits(word: str) -> set[str]:
     """Return all strings one edit away from a word, or none if it is too short or too long.
 
-    Four of five typing errors have this Damerau-Levenshtein distance. Source: doi:10.1145/363958.363994.
+    Four of five typing errors have this Damerau-Levenshtein distance. Source:
+    doi:10.1145/363958.363994.
 
     >>> {"place", "plae", "plasse", "lpase"} <= edits("plase"), "plase" in edits("plase"), edits("pla")
     (True, False, set())
     """
     if not SHORTEST_WORD <= len(word) <= LONGEST_WORD:
         return set()
-    letters, found = set(string.ascii_lowercase) | set(word), set[str]()
+    letters = set(string.ascii_lowercase) | set(word)
+    found = set[str]()
     for place in range(len(word) + 1):
-        before, after = word[:place], word[place:]
+        before = word[:place]
+        after = word[place:]
         found |= {f"{before}{letter}{rest}" for letter in letters for rest in (after, after[1:])}
         found |= {before + after[1:], f"{before}{after[1:2]}{after[:1]}{after[2:]}"}
     return found - {word}
@@ -295,15 +348,24 @@ class Folder:
     ray: str | None = None  # the address of a Ray cluster that searches it
 
     def opened(self, others: Iterable[ServedKb]) -> KnowledgeBase:
-        """Open the knowledge base as it is now, sharing encoders with another one that has the same."""
+        """Open the knowledge base as it is now, sharing encoders with another one that has the
+        same.
+        """
         manifest = read_manifest(self.path)
         wanted = self.model or manifest.model, manifest.model_fingerprint
         models = (other.kb.model for other in others)
         shared = next(
-            (opened for opened in models if (opened.source, opened.config.phrase_fingerprint) == wanted), None
+            (
+                opened
+                for opened in models
+                if (opened.source, opened.config.phrase_fingerprint) == wanted
+            ),
+            None,
         )
         model = shared or self.model or None
-        return KnowledgeBase.open(self.path, model, index=self.index, ray=self.ray, device=self.device)
+        return KnowledgeBase.open(
+            self.path, model, index=self.index, ray=self.ray, device=self.device
+        )
 
     @property
     def stamp(self) -> tuple[int, int, int] | None:
@@ -316,12 +378,16 @@ class Folder:
 
 
 def escaped_id(page_id: str) -> str:
-    """Return an id that stays the same in an address, however often a client encodes it; OpenRefine encodes half.
+    """Return an id that stays the same in an address, however often a client encodes it; OpenRefine
+    encodes half.
 
     >>> escaped_id("report.pdf#page=1"), escaped_id("a/../C# & Ü"), escaped_id("S001")
     ('report.pdf~23page=1', 'a/~2E~2E/C~23 ~26 Ü', 'S001')
     """
-    return UNSAFE.sub(lambda found: "".join(f"~{byte:02X}" for byte in found[0].encode("utf-8", "replace")), page_id)
+    return UNSAFE.sub(
+        lambda found: "".join(f"~{byte:02X}" for byte in found[0].encode("utf-8", "replace")),
+        page_id,
+    )
 
 
 def unescaped_id(escaped: str) -> str:
@@ -331,23 +397,31 @@ def unescaped_id(escaped: str) -> str:
     ('C# and F#.md', 'C# and F#.md', 'S001')
     """
     plain = unquote(escaped)  # escaped ids have no %
-    return ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("~", "")).decode("utf-8", "replace"), plain)
+    return ESCAPED.sub(
+        lambda found: bytes.fromhex(found[0].replace("~", "")).decode("utf-8", "replace"), plain
+    )
 
 
 class OpenedKb:
-    """A knowledge base as it was opened, with the tables of its pages and titles: what one request is answered from."""
+    """A knowledge base as it was opened, with the tables of its pages and titles: what one request
+    is answered from.
+    """
 
     def __init__(self, name: str, kb: KnowledgeBase) -> None:
         shards = kb.searcher.shards
-        self.name, self.kb = name, kb
+        self.name = name
+        self.kb = kb
         self.titles = PageTitles(shards)
         self._pages = Pages(shards)
         self._pages.is_known("")  # makes the table
         self.words = TitleWords(shards, self._pages)  # words of its titles, for matching names
-        self._parts: dict[object, KnowledgeBase] = {}  # some pages of it, by what they were chosen by
+        # Some pages of it, by what they were chosen by.
+        self._parts: dict[object, KnowledgeBase] = {}
 
     def listed(self, text: str, first: int, count: int) -> tuple[list[PageName], int]:
-        """Return pages whose titles begin with a text, and then those that have its words elsewhere; count all."""
+        """Return pages whose titles begin with a text, and then those that have its words
+        elsewhere; count all.
+        """
         found, beginning = self.titles.listed(text, first, count)
         start = normalised(text)
         others = [
@@ -375,7 +449,8 @@ class OpenedKb:
         return self._pages.is_known(page_id) or self._pages.is_known(unescaped_id(page_id))
 
     def part(self, pages: Sequence[str], where: Mapping[str, str]) -> KnowledgeBase:
-        """Return the knowledge base with only the pages that have these ids, if any, and these values as metadata.
+        """Return the knowledge base with only the pages that have these ids, if any, and these
+        values as metadata.
 
         The last few stay open for the next requests. Raises RefusedError if there is no page.
         """
@@ -386,9 +461,15 @@ class OpenedKb:
             chosen = {self.page(page).page_id for page in pages} or set(self._pages.ids())
             if where:
                 found = zip(self._pages.ids(), self._pages.metadata(), strict=True)
-                chosen &= {page_id for page_id, fields in found if all(has_value(fields, *pair) for pair in wanted[1])}
+                chosen &= {
+                    page_id
+                    for page_id, fields in found
+                    if all(has_value(fields, *pair) for pair in wanted[1])
+                }
             if not chosen:
-                raise RefusedError(422, f"{self.name} has no page with these metadata: see `kbq pages`")
+                raise RefusedError(
+                    422, f"{self.name} has no page with these metadata: see `kbq pages`"
+                )
             while len(self._parts) >= PARTS:
                 del self._parts[next(iter(self._parts))]
             self._parts[wanted] = self.kb.with_pages(sorted(chosen))
@@ -408,7 +489,8 @@ class ServedKb:
     def __init__(self, name: str, folder: Folder, others: Iterable[ServedKb] = ()) -> None:
         self.name = name
         self.problem = ""  # why the present content of the folder is not served
-        self._folder, self._seen = folder, folder.stamp
+        self._folder = folder
+        self._seen = folder.stamp
         self._next = 0.0  # when a refused folder is tried again
         self._pause = AGAIN  # seconds until the time after that
         self._opened = OpenedKb(name, folder.opened(others))
@@ -430,9 +512,11 @@ class ServedKb:
 
     async def reopen(self, call: Call, metrics: Metrics) -> None:
         """Open the folder again if it has changed and every file is whole."""
-        stamp, now = self._folder.stamp, time.monotonic()
+        stamp = self._folder.stamp
+        now = time.monotonic()
         if stamp != self._seen:
-            self._seen, self._pause = stamp, AGAIN
+            self._seen = stamp
+            self._pause = AGAIN
         elif not self.problem or now < self._next:
             return
         self._next, self._pause = now + self._pause, min(2 * self._pause, MOST_AGAIN)
@@ -444,11 +528,18 @@ class ServedKb:
         except BaseException as error:  # also a tokenizer's panic
             self.problem = self.hidden(str(error) or type(error).__name__)
             metrics.reopened.labels(self.name, "refused").inc()
-            log.error("a changed knowledge base is refused", extra={"kb": self.name, "problem": str(error)})
+            log.error(
+                "a changed knowledge base is refused",
+                extra={"kb": self.name, "problem": str(error)},
+            )
             return
-        self._opened, self.problem = opened, ""
+        self._opened = opened
+        self.problem = ""
         metrics.reopened.labels(self.name, "opened").inc()
-        log.info("a changed knowledge base is open", extra={"kb": self.name, "pages": opened.kb.counts.pages})
+        log.info(
+            "a changed knowledge base is open",
+            extra={"kb": self.name, "pages": opened.kb.counts.pages},
+        )
 
     def _checked(self) -> OpenedKb:
         found = verify(self._folder.path)
@@ -473,7 +564,8 @@ class KnowledgeBases:
     def named(self, name: str | None = None) -> OpenedKb:
         """Return the knowledge base of a name as it is now, by default the first.
 
-        A request takes it once, so that its answer is of one state. Raises RefusedError if there is none.
+        A request takes it once, so that its answer is of one state. Raises RefusedError if there is
+        none.
         """
         found = self._by_name.get(name) if name else next(iter(self))
         if found is None:
@@ -510,6 +602,8 @@ def open_knowledge_bases(folders: Mapping[str, Folder]) -> KnowledgeBases:
     for name, folder in folders.items():
         if not NAME.fullmatch(name):
             advice = f"write NAME={folder.path}, with letters, digits, dots and hyphens"
-            raise KbqError(f"{name!r} cannot be the name of a knowledge base: {advice}", is_usage=True)
+            raise KbqError(
+                f"{name!r} cannot be the name of a knowledge base: {advice}", is_usage=True
+            )
         served.append(ServedKb(name, folder, served))
     return KnowledgeBases(served)

@@ -26,7 +26,15 @@ from kbq.serve.api import ClientObject, KbName, QNumber, json_only, relations_as
 from kbq.serve.documents import documents_of
 from kbq.serve.filling import Services, WithServices
 from kbq.serve.knowledge_bases import OpenedKb
-from kbq.serve.problems import LONGEST, MOST_CELLS, MOST_RELATIONS, RefusedError, refuse_more, status_of, title_of
+from kbq.serve.problems import (
+    LONGEST,
+    MOST_CELLS,
+    MOST_RELATIONS,
+    RefusedError,
+    refuse_more,
+    status_of,
+    title_of,
+)
 from kbq.storage.records import json_line
 from kbq.storage.rows import SUFFIXES, sheets_of
 from kbq.tables.claims import Claim, Source
@@ -37,18 +45,29 @@ from kbq.tables.tables import cell_text, read_table, subject_column, subject_of
 from kbq.text.normal_forms import normalised, without_surrogates
 from kbq.text.queries import SEPARATOR
 
-SURE, LIKELY = 0.75, 0.5  # probabilities from which an answer has a colour
+# Probabilities from which an answer has a colour.
+SURE = 0.75
+LIKELY = 0.5
 HERE = Path(__file__).parent
 
-ANSWERS, MORE_ANSWERS = 5, 20
+ANSWERS = 5
+MORE_ANSWERS = 20
 LISTED = 50  # pages
 # Headings for people.
 HEADINGS = {404: "This is not here", 413: "This is too much", 422: "This cannot be asked"}
 MOST_SHOWN = 200_000  # cells of a table in a file
 MOST_IDS = 10_000  # names with Q-numbers, in each of their forms
 OTHER_ROUTES = [  # routes of other protocols
-    {"method": "GET, POST", "path": "/reconcile", "summary": "OpenRefine: match names with pages, and fill columns."},
-    {"method": "POST", "path": "/mcp", "summary": "Language models: tools to search, read and fill, by MCP."},
+    {
+        "method": "GET, POST",
+        "path": "/reconcile",
+        "summary": "OpenRefine: match names with pages, and fill columns.",
+    },
+    {
+        "method": "POST",
+        "path": "/mcp",
+        "summary": "Language models: tools to search, read and fill, by MCP.",
+    },
 ]
 router = APIRouter(include_in_schema=False)
 Words = Annotated[str, Field(max_length=LONGEST)]
@@ -91,7 +110,8 @@ def page_number(page_id: str) -> str:
 
 
 def web_address(metadata: Mapping[str, object]) -> str:
-    """Return the address that a page was taken from, or "" if its corpus gives none that a browser may open.
+    """Return the address that a page was taken from, or "" if its corpus gives none that a browser
+    may open.
 
     >>> web_address({"url": "https://example.org"}), web_address({"url": " javascript:alert(1)"}), web_address({})
     ('https://example.org', '', '')
@@ -108,9 +128,12 @@ def rendered(template: str, view: Mapping[str, Any]) -> str:
 
 
 _templates = Environment(
-    loader=FileSystemLoader([HERE / "templates", BROWSER]), autoescape=True, undefined=StrictUndefined,
-    trim_blocks=True, lstrip_blocks=True,
-)  # fmt: skip
+    loader=FileSystemLoader([HERE / "templates", BROWSER]),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 _templates.filters |= {
     "evidence": evidence,
     "level": level_of,
@@ -135,19 +158,37 @@ class QueryForm(BaseModel):
     @property
     def text(self) -> str:
         """The query: a whole one, a subject with its relation, or a question."""
-        subject, relation = self.subject.strip(), self.relation.strip()
-        return self.q.strip() or (f"{subject} [SEP] {relation}" if subject and relation else subject)
+        subject = self.subject.strip()
+        relation = self.relation.strip()
+        return self.q.strip() or (
+            f"{subject} [SEP] {relation}" if subject and relation else subject
+        )
 
 
 @router.get("/")
-async def ask(request: Request, services: WithServices, form: Annotated[QueryForm, Query()]) -> Response:
+async def ask(
+    request: Request, services: WithServices, form: Annotated[QueryForm, Query()]
+) -> Response:
     """Ask for a property of something, or a question."""
-    served, text = services.kbs.named(form.kb), form.text
-    subject, relation = map(str.strip, [*SEPARATOR.split(text, maxsplit=1), ""][:2])  # a question has no relation
-    view: dict[str, Any] = {"text": text, "subject": subject, "relation": relation, "k": form.k, "most": MORE_ANSWERS}
+    served = services.kbs.named(form.kb)
+    text = form.text
+    # A question has no relation.
+    subject, relation = map(str.strip, [*SEPARATOR.split(text, maxsplit=1), ""][:2])
+    view: dict[str, Any] = {
+        "text": text,
+        "subject": subject,
+        "relation": relation,
+        "k": form.k,
+        "most": MORE_ANSWERS,
+    }
     if not text:
         problem = "Write a subject." if form.relation.strip() else ""
-        view |= {"relation": form.relation, "problem": problem, "answers": None, "examples": served.titles.spread(6)}
+        view |= {
+            "relation": form.relation,
+            "problem": problem,
+            "answers": None,
+            "examples": served.titles.spread(6),
+        }
         return html_page("ask.html", request, services, served, view)
     request.state.queries = [text]  # kept for the log
     (found,) = await services.batcher.found(served, [text], SearchOptions(form.k))
@@ -175,7 +216,9 @@ class PagesForm(BaseModel):
 
 
 @router.get("/pages")
-async def pages(request: Request, services: WithServices, form: Annotated[PagesForm, Query()]) -> Response:
+async def pages(
+    request: Request, services: WithServices, form: Annotated[PagesForm, Query()]
+) -> Response:
     """Look through the pages by their titles."""
     served = services.kbs.named(form.kb)
     found, count = await asyncio.to_thread(served.listed, form.words, form.first, LISTED)
@@ -184,15 +227,26 @@ async def pages(request: Request, services: WithServices, form: Annotated[PagesF
     def address(first: int) -> str:
         return f"/pages?{urlencode(fields | {'first': first})}"
 
-    view = {"found": found, "count": count, "words": form.words, "first": form.first, "address": address}
+    view = {
+        "found": found,
+        "count": count,
+        "words": form.words,
+        "first": form.first,
+        "address": address,
+    }
     return html_page("pages.html", request, services, served, view | {"step": LISTED})
 
 
 @router.get("/page/{page_id:path}")
 async def page(
-    request: Request, page_id: str, services: WithServices, kb: str = "", paragraph: Number = None,
-    start: Number = None, end: Number = None,
-) -> Response:  # fmt: skip
+    request: Request,
+    page_id: str,
+    services: WithServices,
+    kb: str = "",
+    paragraph: Number = None,
+    start: Number = None,
+    end: Number = None,
+) -> Response:
     """Show a page, with a place in it marked."""
     served = services.kbs.named(kb)
     found = served.page(page_id)
@@ -217,13 +271,19 @@ class TableForm(BaseModel):
 
 
 @router.get("/table")
-async def table(request: Request, services: WithServices, form: Annotated[TableForm, Query()]) -> Response:
+async def table(
+    request: Request, services: WithServices, form: Annotated[TableForm, Query()]
+) -> Response:
     """Show the page whose script fills a table."""
     served = services.kbs.named(form.kb)
-    relations = dict.fromkeys([*form.relation, *filter(None, map(str.strip, form.others.split(",")))])
+    relations = dict.fromkeys(
+        [*form.relation, *filter(None, map(str.strip, form.others.split(",")))]
+    )
     known = {relation.name for relation in known_relations()}
     suggested = {f"{MARK}{name}" if name in known else name: name for name in served.relations}
-    suggested |= {name: name for name in relations if f"{MARK}{name.removeprefix(MARK)}" not in suggested}
+    suggested |= {
+        name: name for name in relations if f"{MARK}{name.removeprefix(MARK)}" not in suggested
+    }
     examples = [page.title for page in served.titles.spread(3)]
     keeps_decisions = services.settings.decisions is not None
     view: dict[str, Any] = {
@@ -241,20 +301,28 @@ async def table(request: Request, services: WithServices, form: Annotated[TableF
 
 @cache
 def _presets() -> dict[str, list[str]]:
-    """Return the relations of each preset, and each known relation by itself, as clients write them."""
+    """Return the relations of each preset, and each known relation by itself, as clients write
+    them.
+    """
     groups = dict.fromkeys(group for groups in known_relations().values() for group in groups)
     names = [*groups, *(relation.name for relation in known_relations())]
-    return {f"{MARK}{name}": [f"{MARK}{relation.name}" for relation in preset(name)] for name in names}
+    return {
+        f"{MARK}{name}": [f"{MARK}{relation.name}" for relation in preset(name)] for name in names
+    }
 
 
 @router.post("/table/read")
 async def read(
-    request: Request, services: WithServices, name: Annotated[str, Query(max_length=255)], sheet: Words = "",
+    request: Request,
+    services: WithServices,
+    name: Annotated[str, Query(max_length=255)],
+    sheet: Words = "",
     kb: str = "",
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the columns and rows of a table file as texts, read as `kbq fill` reads them.
 
-    With them come the sheets of a workbook, the column that is likely to have the subjects, and what is to be said.
+    With them come the sheets of a workbook, the column that is likely to have the subjects, and
+    what is to be said.
     """
     suffix = PurePath(name).suffix.lower().replace(".txt", ".csv")
     if suffix not in SUFFIXES:
@@ -263,7 +331,9 @@ async def read(
     return await asyncio.to_thread(_read, await request.body(), suffix, sheet, titles.has)
 
 
-def _read(content: bytes, suffix: str, sheet: str, is_title: Callable[[str], bool]) -> dict[str, Any]:
+def _read(
+    content: bytes, suffix: str, sheet: str, is_title: Callable[[str], bool]
+) -> dict[str, Any]:
     notes: list[str] = []
     with TemporaryDirectory() as folder:
         path = Path(folder, f"table{suffix}")
@@ -287,9 +357,13 @@ def _read(content: bytes, suffix: str, sheet: str, is_title: Callable[[str], boo
 
 
 @router.post("/table/ids")
-async def ids(request: Request, name: Annotated[str, Query(max_length=255)]) -> dict[str, dict[str, str]]:
+async def ids(
+    request: Request, name: Annotated[str, Query(max_length=255)]
+) -> dict[str, dict[str, str]]:
     """Return the Q-numbers of names in a table, read as `kbq export --ids` reads it."""
-    return {"ids": await asyncio.to_thread(_ids, await request.body(), PurePath(name).suffix.lower())}
+    return {
+        "ids": await asyncio.to_thread(_ids, await request.body(), PurePath(name).suffix.lower())
+    }
 
 
 def _ids(content: bytes, suffix: str) -> dict[str, str]:
@@ -327,7 +401,9 @@ async def typed(asked: TypedRequest, services: WithServices) -> list[dict[str, A
     def views_of(one: TypedValue) -> dict[str, Any]:
         relation = _one_relation(one.relation)
         normal = decider.normal(one.value, relation)
-        return views(by_hand(Slot(subject_of(one.subject), relation), one.value, normal), relation, {})[0]
+        return views(
+            by_hand(Slot(subject_of(one.subject), relation), one.value, normal), relation, {}
+        )[0]
 
     return await asyncio.to_thread(lambda: list(map(views_of, asked.values)))
 
@@ -365,22 +441,31 @@ async def export(asked: ExportRequest, services: WithServices) -> dict[str, Any]
 
 def _exported(asked: ExportRequest, searcher: Searcher) -> dict[str, Any]:
     decider = Decider(searcher.titles, 0.0, 0, {})
-    claims, relations = list[Claim](), dict[str, Relation]()
+    claims = list[Claim]()
+    relations = dict[str, Relation]()
     for number, value in enumerate(asked.values):
         relation = _one_relation(value.relation)
         relations[relation.name] = relation
         try:
             if value.typed is not None:
-                slot, typed = Slot(subject_of(value.typed.subject), relation), value.typed.value
+                slot = Slot(subject_of(value.typed.subject), relation)
+                typed = value.typed.value
                 claims.append(by_hand(slot, typed, decider.normal(typed, relation)))
             else:
                 claim = Claim.from_dict(value.claim or {})
-                normal = claim.normal or decider.normal(claim.value, relation)  # an alternative comes without one
+                # An alternative comes without one.
+                normal = claim.normal or decider.normal(claim.value, relation)
                 claims.append(replace(claim, accepted=True, relation=relation.name, normal=normal))
         except ValueError as error:
-            raise RefusedError(422, f"values[{number}] is no claim ({error}): send it as /v1/fill gave it") from None
+            raise RefusedError(
+                422, f"values[{number}] is no claim ({error}): send it as /v1/fill gave it"
+            ) from None
     if asked.to == "rdf":
-        return {"lines": list(ntriples(claims, relations.values(), asked.ids)), "left_out": [], "lacking": {}}
+        return {
+            "lines": list(ntriples(claims, relations.values(), asked.ids)),
+            "left_out": [],
+            "lacking": {},
+        }
     source = Source(kbq.__version__, "", "", "", datetime.now(UTC).isoformat(timespec="seconds"))
     return quickstatements(claims, source, relations.values(), asked.ids)._asdict()
 
@@ -410,14 +495,19 @@ def error_page(request: Request, error: KbqError) -> Response:
     """Show a problem to a person."""
     services: Services = request.app.state.services
     status = status_of(error)
-    view = {"title": HEADINGS.get(status) or title_of(status), "problem": services.kbs.hidden(str(error))}
+    view = {
+        "title": HEADINGS.get(status) or title_of(status),
+        "problem": services.kbs.hidden(str(error)),
+    }
     answer = html_page("error.html", request, services, services.kbs.named(), view)
     answer.status_code = status
     answer.headers.update(getattr(error, "headers", {}))
     return answer
 
 
-def html_page(name: str, request: Request, services: Services, served: OpenedKb, view: Mapping[str, Any]) -> Response:
+def html_page(
+    name: str, request: Request, services: Services, served: OpenedKb, view: Mapping[str, Any]
+) -> Response:
     """Answer with a page; `served` is the knowledge base that its head names."""
     edits = services.settings.edit is not None
     common = {"kb": served, "kbs": list(services.kbs), "path": request.url.path, "edits": edits}

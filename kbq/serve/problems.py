@@ -24,10 +24,17 @@ from kbq.text.normal_forms import without_surrogates
 
 TYPE = "application/problem+json"
 _TEXTS = {name: {"type": "string"} for name in ("title", "detail")}
-_ERROR = {"type": "object", "properties": {name: {"type": "string"} for name in ("field", "problem")}}
+_ERROR = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("field", "problem")},
+}
 SCHEMA = {
     "type": "object",
-    "properties": {**_TEXTS, "status": {"type": "integer"}, "errors": {"type": "array", "items": _ERROR}},
+    "properties": {
+        **_TEXTS,
+        "status": {"type": "integer"},
+        "errors": {"type": "array", "items": _ERROR},
+    },
 }
 # Part of the OpenAPI document.
 DESCRIBED = {"description": "A problem (RFC 9457).", "content": {TYPE: {"schema": SCHEMA}}}
@@ -38,16 +45,22 @@ _PATH = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 AGAIN = 60.0  # seconds without one of asyncio's events, after which it is logged again
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
-STANDARD = {*vars(logging.makeLogRecord({})), "color_message"}  # what every record of a log has, or uvicorn adds
+# What every record of a log has, or uvicorn adds.
+STANDARD = {*vars(logging.makeLogRecord({})), "color_message"}
 
 LONGEST = 4096  # characters of a query, a subject, a relation, a name
 # Limits of a request that is answered at once: queries, and answers of each.
-MOST_QUERIES, MOST_ANSWERS = BATCH, 100
-MOST_CELLS, MOST_RELATIONS = 1000, 60  # limits of a table that is filled a few cells at a time
+MOST_QUERIES = BATCH
+MOST_ANSWERS = 100
+# Limits of a table that is filled a few cells at a time.
+MOST_CELLS = 1000
+MOST_RELATIONS = 60
 MOST_PAGES = 1000  # pages that a request may choose
 MOST_ASKED_OF_TABLE = 4000  # queries: a relation may have several wordings
-MOST_ASKED = 300  # queries of a request of reconciliation or of a tool, which is answered as a whole
-MOST_TEXT = 1_000_000  # characters of all queries of a request together, and bytes of the request itself
+# Queries of a request of reconciliation or of a tool, which is answered as a whole.
+MOST_ASKED = 300
+# Characters of all queries of a request together, and bytes of the request itself.
+MOST_TEXT = 1_000_000
 MOST_FIELDS = 100  # fields of an object in a request; all that it can have are fewer
 MOST_ANSWERED = 8_000_000  # characters of an answer
 READING = 8  # plain queries that a query with a reader counts as
@@ -58,12 +71,18 @@ class RefusedError(KbqError):
     """A request that is refused; `status` is that of HTTP."""
 
     def __init__(
-        self, status: int, message: str, *, fields: Mapping[str, str] | None = None,
+        self,
+        status: int,
+        message: str,
+        *,
+        fields: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`fields`: what is wrong with each field of the request; `headers`: of the response."""
         super().__init__(message)
-        self.status, self.fields, self.headers = status, dict(fields or {}), dict(headers or {})
+        self.status = status
+        self.fields = dict(fields or {})
+        self.headers = dict(headers or {})
 
 
 class OverloadedError(RefusedError):
@@ -78,7 +97,9 @@ class LateError(RefusedError):
     """A request that was not answered in time."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(504, f"there was no answer within {seconds:g} seconds: try again later, or ask for less")
+        super().__init__(
+            504, f"there was no answer within {seconds:g} seconds: try again later, or ask for less"
+        )
 
 
 def status_of(error: KbqError) -> int:
@@ -95,7 +116,11 @@ def document(error: KbqError, hidden: Callable[[str], str]) -> dict[str, object]
     `hidden` takes the places on this machine out of a text.
     """
     status = status_of(error)
-    found: dict[str, object] = {"title": title_of(status), "status": status, "detail": hidden(str(error))}
+    found: dict[str, object] = {
+        "title": title_of(status),
+        "status": status,
+        "detail": hidden(str(error)),
+    }
     fields = error.fields.items() if isinstance(error, RefusedError) else ()
     errors = [{"field": name, "problem": problem} for name, problem in fields]
     errors += [{"problem": hidden(problem)} for problem in error.problems]
@@ -106,12 +131,25 @@ def title_of(status: int) -> str:
     return PHRASES.get(status) or HTTPStatus(status).phrase
 
 
-def response_to(error: KbqError, hidden: Callable[[str], str] = str, for_reconciliation: bool = False) -> Response:
-    """Answer with a problem document (see `document`), or in the form that clients of reconciliation expect."""
-    told = {"status": "error", "message": hidden(str(error))} if for_reconciliation else document(error, hidden)
+def response_to(
+    error: KbqError, hidden: Callable[[str], str] = str, for_reconciliation: bool = False
+) -> Response:
+    """Answer with a problem document (see `document`), or in the form that clients of
+    reconciliation expect.
+    """
+    told = (
+        {"status": "error", "message": hidden(str(error))}
+        if for_reconciliation
+        else document(error, hidden)
+    )
     headers = error.headers if isinstance(error, RefusedError) else None
     media_type = "application/json" if for_reconciliation else TYPE
-    return Response(without_surrogates(json.dumps(told, ensure_ascii=False)), status_of(error), headers, media_type)
+    return Response(
+        without_surrogates(json.dumps(told, ensure_ascii=False)),
+        status_of(error),
+        headers,
+        media_type,
+    )
 
 
 SAID = {  # the framework's findings in our words; names in braces are its limits
@@ -156,7 +194,8 @@ def field_problems(errors: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def without_paths(text: str) -> str:
-    """Shorten every absolute path in a text to its last part, so that nobody learns where the server's files lie.
+    """Shorten every absolute path in a text to its last part, so that nobody learns where the
+    server's files lie.
 
     >>> without_paths("/srv/kbs/people has no words, see https://example.org/a/b: add them to '/srv/kbs'")
     "people has no words, see https://example.org/a/b: add them to 'kbs'"
@@ -169,18 +208,38 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = own = CollectorRegistry()
-        self.requests = Counter("kbq_requests", "Requests answered.", ("route", "status"), registry=own)
-        self.seconds = Histogram(
-            "kbq_request_seconds", "From a request to its answer.", ("route",), registry=own, buckets=SECONDS
+        self.requests = Counter(
+            "kbq_requests", "Requests answered.", ("route", "status"), registry=own
         )
-        self.in_flight = Gauge("kbq_requests_in_flight", "Requests that are read or answered.", registry=own)
+        self.seconds = Histogram(
+            "kbq_request_seconds",
+            "From a request to its answer.",
+            ("route",),
+            registry=own,
+            buckets=SECONDS,
+        )
+        self.in_flight = Gauge(
+            "kbq_requests_in_flight", "Requests that are read or answered.", registry=own
+        )
         self.waiting = Gauge("kbq_queue_queries", "Queries that wait.", registry=own)
-        self.waited = Histogram("kbq_queue_seconds", "How long requests wait.", registry=own, buckets=SECONDS)
-        self.batches = Histogram("kbq_batch_queries", "Queries searched together.", registry=own, buckets=BATCHES)
-        self.searches = Histogram("kbq_search_seconds", "How long batches are searched.", registry=own, buckets=SECONDS)
-        self.answers = Counter("kbq_queries", "Queries by what came of them.", ("kb", "outcome"), registry=own)
-        self.dropped = Counter("kbq_dropped", "Requests given up before a search.", ("reason",), registry=own)
-        self.reopened = Counter("kbq_reopened", "Changed knowledge bases.", ("kb", "outcome"), registry=own)
+        self.waited = Histogram(
+            "kbq_queue_seconds", "How long requests wait.", registry=own, buckets=SECONDS
+        )
+        self.batches = Histogram(
+            "kbq_batch_queries", "Queries searched together.", registry=own, buckets=BATCHES
+        )
+        self.searches = Histogram(
+            "kbq_search_seconds", "How long batches are searched.", registry=own, buckets=SECONDS
+        )
+        self.answers = Counter(
+            "kbq_queries", "Queries by what came of them.", ("kb", "outcome"), registry=own
+        )
+        self.dropped = Counter(
+            "kbq_dropped", "Requests given up before a search.", ("reason",), registry=own
+        )
+        self.reopened = Counter(
+            "kbq_reopened", "Changed knowledge bases.", ("kb", "outcome"), registry=own
+        )
         self.pages = Gauge("kbq_pages", "Pages of a knowledge base.", ("kb",), registry=own)
 
 
@@ -202,8 +261,9 @@ class JsonLines(logging.Formatter):
 def log_as_json() -> None:
     """Log warnings and every request of the service to standard error.
 
-    The root logger must have a handler before the MCP library is used: the library's own opens files to print a
-    traceback, and so fails, and the event loop with it, where no more files may be opened.
+    The root logger must have a handler before the MCP library is used: the library's own opens
+    files to print a traceback, and so fails, and the event loop with it, where no more files may be
+    opened.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
@@ -212,9 +272,12 @@ def log_as_json() -> None:
     logging.getLogger("kbq.serve").setLevel(logging.INFO)
     passed: dict[str, float] = {}  # when each event was logged last
 
-    def is_new(record: logging.LogRecord) -> bool:  # asyncio says a thousand times a second that no file can be opened
-        event, now = record.getMessage().partition("\n")[0], time.monotonic()
-        last, passed[event] = passed.get(event, -AGAIN), now
+    # Asyncio says a thousand times a second that no file can be opened.
+    def is_new(record: logging.LogRecord) -> bool:
+        event = record.getMessage().partition("\n")[0]
+        now = time.monotonic()
+        last = passed.get(event, -AGAIN)
+        passed[event] = now
         return now - last >= AGAIN
 
     logging.getLogger("asyncio").addFilter(is_new)
@@ -235,7 +298,9 @@ def refuse_more(things: str, count: int, most: int, status: int = 413) -> None:
     """Raise RefusedError if a request asks for too many things."""
     if count > most:
         raise RefusedError(
-            status, f"the request has {count:,} {things}, at most {most:,} are taken: send several requests"
+            status,
+            f"the request has {count:,} {things}, at most {most:,} are taken: send several "
+            "requests",
         )
 
 
@@ -245,13 +310,15 @@ def refuse_costly(queries: int, options: SearchOptions) -> None:
     if queries * each > MOST_QUERIES:
         raise RefusedError(
             422,
-            f"{queries} queries with a reader or such deep reranking take as long as {queries * each:,}: ask "
-            f"{MOST_QUERIES // each} at once",
+            f"{queries} queries with a reader or such deep reranking take as long as "
+            f"{queries * each:,}: ask {MOST_QUERIES // each} at once",
         )
 
 
 def refuse_long(subjects: Sequence[str], wordings: Sequence[str]) -> None:
-    """Raise RefusedError if a table has too many queries (each subject with each wording) or too long ones."""
+    """Raise RefusedError if a table has too many queries (each subject with each wording) or too
+    long ones.
+    """
     refuse_more("queries", len(subjects) * len(wordings), MOST_ASKED_OF_TABLE, 422)
     size = sum(map(len, subjects)) * len(wordings) + sum(map(len, wordings)) * len(subjects)
     refuse_more("characters in its queries", size, MOST_TEXT, 422)

@@ -1,14 +1,16 @@
 """Reconciliation: match names with pages by OpenRefine's protocol.
 
-    /reconcile                  the manifest; with `queries` candidates, with `extend` cells of new columns
-    /reconcile/suggest/entity   pages by the beginning of their title; also /property and /type
+    /reconcile                  the manifest; with `queries` candidates, with `extend` cells of new
+    columns /reconcile/suggest/entity   pages by the beginning of their title; also /property and
+    /type
     /reconcile/properties       relations that can be asked for
     /reconcile/preview          a page as HTML, for a frame; /flyout the same in JSON
 
-/reconcile/kb/NAME has the same for the knowledge base of that name. Source: Reconciliation Service API 0.2
-(reconciliation-api.github.io/specs/0.2).
+/reconcile/kb/NAME has the same for the knowledge base of that name. Source: Reconciliation Service
+API 0.2 (reconciliation-api.github.io/specs/0.2).
 
-Other cells of a row are compared with the claims of each page. Source of the weights: Wikidata's service.
+Other cells of a row are compared with the claims of each page. Source of the weights: Wikidata's
+service.
 """
 
 import asyncio
@@ -33,22 +35,37 @@ from kbq.serve.filling import Services, SlotFiller, WithServices
 from kbq.serve.guard import RECONCILE, refuse_foreign
 from kbq.serve.knowledge_bases import NamedPage, escaped_id, unescaped_id
 from kbq.serve.pages import rendered
-from kbq.serve.problems import LONGEST, MOST_ANSWERS, MOST_ASKED, RefusedError, refuse_long, refuse_more
+from kbq.serve.problems import (
+    LONGEST,
+    MOST_ANSWERS,
+    MOST_ASKED,
+    RefusedError,
+    refuse_long,
+    refuse_more,
+)
 from kbq.tables.claims import Claim, written
 from kbq.tables.relations import Slot, relation_named
 from kbq.tables.tables import cell_text, is_empty, subject_of
 from kbq.tables.values import is_same
 
-LIMIT, MOST = 5, 100  # candidates of a name, by default and at most
+# Candidates of a name, by default and at most.
+LIMIT = 5
+MOST = 100
 CHECKED = 3  # candidates with pages that are compared with other cells
-OF_NAME, OF_PROPERTY = 100, 40  # weights of a name, and of a property on the page
+# Weights of a name, and of a property on the page.
+OF_NAME = 100
+OF_PROPERTY = 40
 
 TYPE = {"id": "page", "name": "Page"}
 MOST_NAMES = 25  # names of one request
 SUGGESTIONS = 20
 DESCRIPTION = 160  # characters
-WIDTH, HEIGHT = 430, 300  # size of a preview, in pixels
-FRAMED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; sandbox"}
+# Size of a preview, in pixels.
+WIDTH = 430
+HEIGHT = 300
+FRAMED = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; sandbox"
+}
 DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 Content = Literal["value", "probability", "sentence", "place"]
 CONTENTS: dict[Content, str] = {
@@ -88,23 +105,33 @@ class PageCandidate:
     def score(self) -> float:
         """From 0 to 100."""
         weight = OF_NAME + OF_PROPERTY * len(self.agrees)
-        return round(100 * (OF_NAME * self.page.likeness + OF_PROPERTY * sum(self.agrees.values())) / weight, 1)
+        return round(
+            100 * (OF_NAME * self.page.likeness + OF_PROPERTY * sum(self.agrees.values())) / weight,
+            1,
+        )
 
     @property
     def rank(self) -> tuple[float, int]:
-        """The order of candidates: of pages with the same score, the one that agrees with more cells is better."""
+        """The order of candidates: of pages with the same score, the one that agrees with more
+        cells is better.
+        """
         return self.score, sum(self.agrees.values())
 
 
 def name_of(query: object) -> Name:
-    """Read a client's query. One that cannot be asked has no candidates, and others still have theirs.
+    """Read a client's query. One that cannot be asked has no candidates, and others still have
+    theirs.
 
     >>> name_of({"query": "Emma", "limit": None}), name_of({"query": 1984}).query, name_of(7).query
     (Name(query='Emma', limit=0, properties=[]), '', '')
     """
     given = dict(query) if isinstance(query, dict) else {}
     text, limit, properties = (given.get(name) for name in ("query", "limit", "properties"))
-    others = [other for other in properties if isinstance(other, dict)] if isinstance(properties, list) else []
+    others = (
+        [other for other in properties if isinstance(other, dict)]
+        if isinstance(properties, list)
+        else []
+    )
     try:
         most = float(limit) if limit else 0
     except (TypeError, ValueError, OverflowError):
@@ -112,13 +139,21 @@ def name_of(query: object) -> Name:
     return Name(
         text if isinstance(text, str) else "",
         most,
-        [Property(other["pid"], other.get("v")) for other in others if isinstance(other.get("pid"), str)],
+        [
+            Property(other["pid"], other.get("v"))
+            for other in others
+            if isinstance(other.get("pid"), str)
+        ],
     )
 
 
 async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[PageCandidate]]:
     """Find the candidates of each name, best first."""
-    refuse_more("properties of candidates", CHECKED * sum(len(name.properties) for name in names), MOST_ASKED)
+    refuse_more(
+        "properties of candidates",
+        CHECKED * sum(len(name.properties) for name in names),
+        MOST_ASKED,
+    )
     values = (len(one.v) for name in names for one in name.properties if isinstance(one.v, list))
     refuse_more("values of one property", max(values, default=0), MOST_ANSWERS)
     longest = max((len(one.pid) for name in names for one in name.properties), default=0)
@@ -143,7 +178,10 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Pag
             )
     known = filler.served.kb.searcher.pages
     found = [
-        [PageCandidate(page, agrees.get((number, page.page_id), {}), _is_thing(page, known)) for page in each]
+        [
+            PageCandidate(page, agrees.get((number, page.page_id), {}), _is_thing(page, known))
+            for page in each
+        ]
         for number, each in enumerate(pages)
     ]
     return [sorted(each, key=lambda one: one.rank, reverse=True) for each in found]
@@ -155,15 +193,23 @@ def _is_thing(page: NamedPage, pages: Pages) -> bool:
 
 
 def is_match(found: Sequence[PageCandidate]) -> bool:
-    """Whether the first candidate is certain: a thing that alone has the name, and contradicts no other cell."""
+    """Whether the first candidate is certain: a thing that alone has the name, and contradicts no
+    other cell.
+    """
     best, *others = found
     is_named = best.page.has_name and best.is_thing
-    return is_named and all(best.agrees.values()) and all(other.rank < best.rank for other in others[:1])
+    return (
+        is_named
+        and all(best.agrees.values())
+        and all(other.rank < best.rank for other in others[:1])
+    )
 
 
 def _is_said(value: Any, claims: Sequence[Claim], titles: Titles) -> bool:
     values = value if isinstance(value, list) else [value]
-    return any(claim.accepted and _is_value(one, claim, titles) for one in values for claim in claims)
+    return any(
+        claim.accepted and _is_value(one, claim, titles) for one in values for claim in claims
+    )
 
 
 def _is_value(value: Any, claim: Claim, titles: Titles) -> bool:
@@ -176,7 +222,9 @@ def _is_value(value: Any, claim: Claim, titles: Titles) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a column, described by `_described_settings`; OpenRefine may send numbers as texts."""
+    """The settings of a column, described by `_described_settings`; OpenRefine may send numbers as
+    texts.
+    """
 
     limit: Annotated[int, Meta(ge=0)] = 1
     probability: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -193,9 +241,15 @@ class Column:
     @classmethod
     def sent(cls, properties: Sequence[Any]) -> list[Self]:
         """Read a client's columns; a property that is null, or has no id, is left out."""
-        named = (column for column in properties if isinstance(column, dict) and isinstance(column.get("id"), str))
+        named = (
+            column
+            for column in properties
+            if isinstance(column, dict) and isinstance(column.get("id"), str)
+        )
         return [
-            cls(column["id"], column["settings"] if isinstance(column.get("settings"), dict) else {})
+            cls(
+                column["id"], column["settings"] if isinstance(column.get("settings"), dict) else {}
+            )
             for column in named
         ]
 
@@ -213,7 +267,8 @@ class _Reconciliation:
     """A request, and the knowledge base that answers it."""
 
     def __init__(self, request: Request, services: Services) -> None:
-        self._request, self._services = request, services
+        self._request = request
+        self._services = services
         self._served = services.kbs.named(request.path_params.get("name"))
         self._fields: Mapping[str, Any] = request.query_params
         self._filler = SlotFiller(self._served, services.batcher)
@@ -230,17 +285,24 @@ class _Reconciliation:
         if "extend" in self._fields:
             return await self._extension(self._read("extend"))
         if not is_read_only:
-            raise RefusedError(400, "the request has neither queries nor extend: send one of them as a field of a form")
+            raise RefusedError(
+                400,
+                "the request has neither queries nor extend: send one of them as a field of a form",
+            )
         return self._manifest()
 
     def _read(self, field: str) -> dict[str, Any]:
         try:
             return msgspec.convert(json.loads(str(self._fields[field])), dict[str, Any])
         except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors, too
-            raise RefusedError(400, f"{field} cannot be read: {error}: send JSON as the protocol has it") from None
+            raise RefusedError(
+                400, f"{field} cannot be read: {error}: send JSON as the protocol has it"
+            ) from None
 
     def _manifest(self) -> Response:
-        name, root, path = self._served.name, self._services.address(self._request), self._request.url.path.rstrip("/")
+        name = self._served.name
+        root = self._services.address(self._request)
+        path = self._request.url.path.rstrip("/")
         # A preview needs it, too.
         key = self._field("api_key") if self._services.settings.keys else ""
         with_key = f"&api_key={quote(key, safe='')}" if key else ""
@@ -248,7 +310,10 @@ class _Reconciliation:
             kind: {"service_url": root, "service_path": f"{path}/suggest/{kind}"}
             for kind in ("entity", "property", "type")
         }
-        suggest["entity"] |= {"flyout_service_url": root, "flyout_service_path": f"{path}/flyout?id=${{id}}"}
+        suggest["entity"] |= {
+            "flyout_service_url": root,
+            "flyout_service_path": f"{path}/flyout?id=${{id}}",
+        }
         service_address = f"{root}{path}"
         service: dict[str, object] = {
             "versions": ["0.1", "0.2"],
@@ -279,7 +344,12 @@ class _Reconciliation:
         names = {key: name_of(query) for key, query in asked.items()}
         found = await candidates(list(names.values()), self._filler)
         results = {
-            key: {"result": [self._candidate(candidate, is_match(each) and candidate is each[0]) for candidate in each]}
+            key: {
+                "result": [
+                    self._candidate(candidate, is_match(each) and candidate is each[0])
+                    for candidate in each
+                ]
+            }
             for key, each in zip(names, found, strict=True)
         }
         return _json(results)
@@ -307,13 +377,18 @@ class _Reconciliation:
 
         An id may be anything; if no page has it, its cells are empty.
         """
-        ids, properties = asked.get("ids"), asked.get("properties") or []
+        ids = asked.get("ids")
+        properties = asked.get("properties") or []
         if not (isinstance(ids, list) and isinstance(properties, list)):
             raise RefusedError(400, "extend cannot be read: send ids and properties, each a list")
         refuse_more("cells", len(ids) * len(properties), MOST_ASKED)
         refuse_more("rows and columns", max(len(ids), len(properties)), MOST_ASKED)
-        ids = list(dict.fromkeys(given if isinstance(given, str) else json.dumps(given) for given in ids))
-        pages = {page_id: self._served.page(page_id) for page_id in ids if self._served.has_page(page_id)}
+        ids = list(
+            dict.fromkeys(given if isinstance(given, str) else json.dumps(given) for given in ids)
+        )
+        pages = {
+            page_id: self._served.page(page_id) for page_id in ids if self._served.has_page(page_id)
+        }
         columns = []
         for one in Column.sent(properties):
             chosen = one.chosen
@@ -321,7 +396,9 @@ class _Reconciliation:
             columns.append((one.id, replace(named, min_probability=chosen.probability), chosen))
         cells = [(page_id, *column) for page_id in pages for column in columns]
         refuse_long([page.title for page in pages.values()], [column for column, _, _ in columns])
-        slots = [Slot(subject_of(pages[page_id].title), relation) for page_id, _, relation, _ in cells]
+        slots = [
+            Slot(subject_of(pages[page_id].title), relation) for page_id, _, relation, _ in cells
+        ]
         claims = await self._filler.claims(slots)
         rows: dict[str, dict[str, list[dict[str, Any]]]] = {
             page_id: {column: [] for column, _, _ in columns} for page_id in ids
@@ -329,21 +406,35 @@ class _Reconciliation:
         for (page_id, column, _, chosen), said in zip(cells, claims, strict=True):
             accepted = [claim for claim in said if claim.accepted][: chosen.limit or None]
             rows[page_id][column] = [_cell(claim, chosen.content) for claim in accepted]
-        return _json({"meta": [{"id": column, "name": column} for column, _, _ in columns], "rows": rows})
+        return _json(
+            {"meta": [{"id": column, "name": column} for column, _, _ in columns], "rows": rows}
+        )
 
     async def suggested_pages(self) -> Response:
         """Suggest the page whose id is the prefix, and pages whose titles begin with it."""
         prefix = self._field("prefix")
         ids = [prefix] if self._served.has_page(prefix) else []
         ids += [page.page_id for page in self._served.titles.listed(prefix, 0, SUGGESTIONS)[0]]
-        return _json({"result": [self._named(page_id) | {"notable": [TYPE]} for page_id in dict.fromkeys(ids)]})
+        return _json(
+            {
+                "result": [
+                    self._named(page_id) | {"notable": [TYPE]} for page_id in dict.fromkeys(ids)
+                ]
+            }
+        )
 
     async def suggested_relations(self) -> Response:
-        """Suggest relations with these letters, and the letters themselves, as any relation can be asked for."""
+        """Suggest relations with these letters, and the letters themselves, as any relation can be
+        asked for.
+        """
         prefix = " ".join(self._field("prefix").split())
-        found = [name for name in self._served.relations if prefix.casefold() in name.casefold()][:SUGGESTIONS]
+        found = [name for name in self._served.relations if prefix.casefold() in name.casefold()][
+            :SUGGESTIONS
+        ]
         found.sort(key=lambda name: not name.casefold().startswith(prefix.casefold()))
-        return _json({"result": _properties(dict.fromkeys([*found, *([prefix] if prefix else [])]))})
+        return _json(
+            {"result": _properties(dict.fromkeys([*found, *([prefix] if prefix else [])]))}
+        )
 
     async def suggested_types(self) -> Response:
         return _json({"result": [TYPE]})
@@ -375,7 +466,13 @@ def _described_settings(min_probability: float) -> list[dict[str, Any]]:
     names = "name", "label", "type", "default", "help_text"
     probability = "From 0 to 1: cells whose values are less likely right stay empty"
     settings: list[tuple[Any, ...]] = [
-        ("limit", "Values", "number", 1, "The most values of a cell; 0 for all that are likely enough"),
+        (
+            "limit",
+            "Values",
+            "number",
+            1,
+            "The most values of a cell; 0 for all that are likely enough",
+        ),
         ("probability", "Probability", "number", min_probability, probability),
         ("content", "Content", "select", "value", "The value, its probability or its evidence"),
     ]
@@ -388,14 +485,24 @@ def _cell(claim: Claim, content: Content) -> dict[str, Any]:
     if content == "sentence":
         return {"str": claim.sentence}
     if content == "place":
-        return {"str": f"{claim.page_id}, paragraph {claim.paragraph}, characters {claim.start}-{claim.end}"}
+        return {
+            "str": (
+                f"{claim.page_id}, paragraph {claim.paragraph}, characters "
+                f"{claim.start}-{claim.end}"
+            )
+        }
     if content == "probability":
         return {} if claim.probability is None else {"float": claim.probability}
     if isinstance(claim.normal, PageValue):
         return {"id": escaped_id(claim.normal.page_id), "name": claim.normal.title}
-    # A date of OpenRefine is a moment: a year or a Julian date would become a day that no text states.
+    # A date of OpenRefine is a moment: a year or a Julian date would become a day that no text
+    # states.
     iso = written(claim, "iso")
-    return {"date": f"{iso}T00:00:00Z"} if isinstance(claim.normal, DateValue) and DAY.fullmatch(iso) else {"str": iso}
+    return (
+        {"date": f"{iso}T00:00:00Z"}
+        if isinstance(claim.normal, DateValue) and DAY.fullmatch(iso)
+        else {"str": iso}
+    )
 
 
 def _properties(names: Iterable[str]) -> list[dict[str, str]]:
@@ -407,7 +514,9 @@ def _json(document: Mapping[str, Any]) -> Response:
     return Response(json.dumps(document), media_type="application/json")
 
 
-def _endpoint(answer: Callable[[_Reconciliation], Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
+def _endpoint(
+    answer: Callable[[_Reconciliation], Awaitable[Response]],
+) -> Callable[..., Awaitable[Response]]:
     async def answered(request: Request, services: WithServices) -> Response:
         return await answer(_Reconciliation(request, services))
 

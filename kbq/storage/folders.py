@@ -18,14 +18,18 @@ def folder_bytes(folder: Path) -> int:
 
 
 def new_folder(path: Path) -> None:
-    """Make an empty folder in place of one that a killed run may have left. Raises StrangeFileError for a link."""
+    """Make an empty folder in place of one that a killed run may have left. Raises StrangeFileError
+    for a link.
+    """
     remove_folder(path)
     path.mkdir()
     sync_folder(path.parent)
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it if needed. Raises StrangeFileError for a link, which might lead anywhere."""
+    """Make a folder and those above it if needed. Raises StrangeFileError for a link, which might
+    lead anywhere.
+    """
     _refuse_link(path)
     make_folders(path)
 
@@ -39,7 +43,9 @@ def make_folders(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder, if there is one, without following links in it. Raises StrangeFileError for a link."""
+    """Remove a folder, if there is one, without following links in it. Raises StrangeFileError for
+    a link.
+    """
     _refuse_link(path)
     with suppress(FileNotFoundError):
         shutil.rmtree(path)
@@ -57,7 +63,8 @@ def remove_empty_folder(path: Path) -> None:
 
 
 def link_folder(source: Path, target: Path, leave_out: Callable[[str], bool]) -> None:
-    """Give the files of a folder, which never change, second names in a new one, or copy them where that is impossible.
+    """Give the files of a folder, which never change, second names in a new one, or copy them where
+    that is impossible.
 
     `leave_out`: whether a file or folder of this name is left out.
     """
@@ -79,7 +86,9 @@ def link_folder(source: Path, target: Path, leave_out: Callable[[str], bool]) ->
 
 @contextmanager
 def files_for(path: Path) -> Iterator[Path]:
-    """Yield a new folder whose files are moved into `path` at the end, for libraries that write files by name."""
+    """Yield a new folder whose files are moved into `path` at the end, for libraries that write
+    files by name.
+    """
     make_folder(path)
     partial = path / f"{secrets.token_hex(6)}.tmp"
     new_folder(partial)
@@ -94,15 +103,22 @@ def files_for(path: Path) -> Iterator[Path]:
 
 def _refuse_link(path: Path) -> None:
     if path.is_symlink():
-        raise StrangeFileError(f"{path} is a link, where kbq would make or remove a folder of its own: remove the link")
+        raise StrangeFileError(
+            f"{path} is a link, where kbq would make or remove a folder of its own: remove the link"
+        )
 
 
 def refuse_strange_files(
-    folder: Path, what: str, error: type[KbqError], may_stay: Callable[[Path], bool], deep: bool = True
+    folder: Path,
+    what: str,
+    error: type[KbqError],
+    may_stay: Callable[[Path], bool],
+    deep: bool = True,
 ) -> None:
     """Refuse anything but plain files and folders below `folder`, which may be a link itself.
 
-    A link would have kbq read something else. A folder that can be entered but not listed is refused, too.
+    A link would have kbq read something else. A folder that can be entered but not listed is
+    refused, too.
 
     Args:
         what: the folder is, for the message: "a knowledge base".
@@ -113,7 +129,9 @@ def refuse_strange_files(
     def refuse_unlisted(problem: OSError) -> None:
         if isinstance(problem, PermissionError) and os.access(problem.filename, os.X_OK):
             advice = "ask for permission, or remove it"
-            raise error(f"{problem.filename} cannot be listed ({problem.strerror}): {advice}") from None
+            raise error(
+                f"{problem.filename} cannot be listed ({problem.strerror}): {advice}"
+            ) from None
 
     for place, folders, files in os.walk(folder, onerror=refuse_unlisted):
         for path in [Path(place, name) for name in sorted(folders + files)]:
@@ -122,17 +140,24 @@ def refuse_strange_files(
                 if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (may_stay(path) and path.is_file()):
                     continue
                 reason = "is a link" if stat.S_ISLNK(mode) else "is a device or a pipe"
-                raise error(f"{path} {reason}, and {what} has none: put a copy in its place, or remove it")
+                raise error(
+                    f"{path} {reason}, and {what} has none: put a copy in its place, or remove it"
+                )
         if not deep:
             return
 
 
 def is_in_hub_cache(path: Path) -> bool:
-    """Return whether a link is one of the Hugging Face hub's cache: snapshots/REVISION/x to blobs/y."""
-    snapshot, blob = path.parent.resolve(), path.resolve()
+    """Return whether a link is one of the Hugging Face hub's cache: snapshots/REVISION/x to
+    blobs/y.
+    """
+    snapshot = path.parent.resolve()
+    blob = path.resolve()
     return snapshot.parent.name == "snapshots" and blob.parent == snapshot.parents[1] / "blobs"
 
 
 def leads_within(folder: Path) -> Callable[[Path], bool]:
-    """Return a function that tells whether a link leads into the same folder, or is one of the hub's cache."""
+    """Return a function that tells whether a link leads into the same folder, or is one of the
+    hub's cache.
+    """
     return lambda path: path.resolve().is_relative_to(folder.resolve()) or is_in_hub_cache(path)

@@ -26,13 +26,21 @@ except ImportError:  # Windows, where memory has no limit, and the clock limits 
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 
-SECONDS, MEMORY = 30.0, 2**30  # bytes
-PATIENCE = 10  # seconds on the clock for each second of computing, as other processes may use the same cores
+# Bytes.
+SECONDS = 30.0
+MEMORY = 2**30
+# Seconds on the clock for each second of computing, as other processes may use the same cores.
+PATIENCE = 10
 OUT_OF_MEMORY = 77  # exit status of a child
 ROOT = str(Path(__file__).parents[2])
-# Unlike multiprocessing, this runs neither the caller's script nor anything from the current folder (-P).
+# Unlike multiprocessing, this runs neither the caller's script nor anything from the current folder
+# (-P).
 CHILD = "import sys; sys.path[:] = sys.argv[1:]; from kbq.storage.limited import serve; serve()"
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
 
 
 class LimitExceeded(KbqError):  # noqa: N818
@@ -44,7 +52,9 @@ class LimitExceeded(KbqError):  # noqa: N818
 
 
 class LimitedProcess:
-    """A child process that calls functions, one at a time. It starts with the first call and ends with `close`."""
+    """A child process that calls functions, one at a time. It starts with the first call and ends
+    with `close`.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,13 +73,15 @@ class LimitedProcess:
         seconds: float = SECONDS,
         memory: int = MEMORY,
     ) -> Returned:
-        """Call an importable function in the child, and return its result or raise its error, which are pickled.
+        """Call an importable function in the child, and return its result or raise its error, which
+        are pickled.
 
         Args:
             seconds: of computing or, where the system has no such limit, on the clock.
             memory: bytes that the child may allocate, on Linux.
 
-        Raises LimitExceeded if the call exceeds a limit or ends its process, KbqError if no process can be started.
+        Raises LimitExceeded if the call exceeds a limit or ends its process, KbqError if no process
+        can be started.
         """
         with self._lock:
             if self._process is not None:
@@ -78,7 +90,8 @@ class LimitedProcess:
                 except LimitExceeded as problem:
                     if problem.limit == "seconds":
                         raise
-            # Else earlier calls may have left little memory, or somebody has killed an idle child: try a fresh one.
+            # Else earlier calls may have left little memory, or somebody has killed an idle child:
+            # try a fresh one.
             return self._asked((function, args, seconds, memory))
 
     def close(self) -> None:
@@ -90,7 +103,9 @@ class LimitedProcess:
                     pipe.close()  # type: ignore[union-attr]
             self._process = None
 
-    def _asked(self, request: tuple[Callable[..., Returned], tuple[Any, ...], float, int]) -> Returned:
+    def _asked(
+        self, request: tuple[Callable[..., Returned], tuple[Any, ...], float, int]
+    ) -> Returned:
         *_, seconds, memory = request
         process = self._process = self._process or _started()
         late = threading.Event()
@@ -135,7 +150,9 @@ def _started() -> "subprocess.Popen[bytes]":
             start_new_session=True,  # makes the programs that it starts end with it
         )
     except OSError as error:
-        raise KbqError(f"no process can be started to read files in ({error.strerror}): end other programs") from None
+        raise KbqError(
+            f"no process can be started to read files in ({error.strerror}): end other programs"
+        ) from None
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
@@ -151,14 +168,19 @@ def _refuse(status: int | None, is_late: bool, seconds: float, memory: int) -> N
     if is_late or status == -getattr(signal, "SIGXCPU", 0):
         raise LimitExceeded(f"it takes more than {seconds:g} seconds to read", "seconds")
     if status == OUT_OF_MEMORY:
-        raise LimitExceeded(f"it takes more than {memory / 2**20:,.0f} MB of memory to read", "memory")
+        raise LimitExceeded(
+            f"it takes more than {memory / 2**20:,.0f} MB of memory to read", "memory"
+        )
     how = f"status {status}" if status is None or status >= 0 else signal.strsignal(-status)
-    raise LimitExceeded(f"the process that read it ended ({how}): save it again with another program", "process")
+    raise LimitExceeded(
+        f"the process that read it ended ({how}): save it again with another program", "process"
+    )
 
 
 def serve() -> None:
     """Child process: run functions received on stdin and write their results to stdout."""
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "r+b", buffering=0) as null:  # parsers may print  # noqa: PTH123
         os.dup2(null.fileno(), 0)
         os.dup2(null.fileno(), 1)
@@ -170,7 +192,8 @@ def serve() -> None:
 
 
 def _answer(requests: IO[bytes], answers: IO[bytes]) -> None:
-    returned, problem = None, None
+    returned = None
+    problem = None
     try:
         function, args, seconds, memory, has_limits = pickle.load(requests)
         if has_limits:

@@ -1,7 +1,8 @@
-"""Lines: read a text file or standard input, plain or compressed, as numbered lines or JSON objects.
+"""Lines: read a text file or standard input, plain or compressed, as numbered lines or JSON
+objects.
 
-Callers give the class of the errors: a damaged corpus is a `CorpusError`, a damaged training file a `TrainingError`.
-Every message begins with the file, and the line if there is one.
+Callers give the class of the errors: a damaged corpus is a `CorpusError`, a damaged training file a
+`TrainingError`. Every message begins with the file, and the line if there is one.
 """
 
 import bz2
@@ -33,10 +34,13 @@ from kbq.text.normal_forms import clean_text
 
 Part = TypeVar("Part", str, bytes)
 Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
-BadLine: TypeAlias = Callable[[KbqError], None]  # called with the problem; if it returns, the line is skipped
+# Called with the problem; if it returns, the line is skipped.
+BadLine: TypeAlias = Callable[[KbqError], None]
 
 ZSTD_WINDOW = 28  # log2 of the bytes that a file may look back: --long and --ultra -22 have 27
-SMALL, MOST_TIMES = 2**22, 100  # limits of an unpacked file: bytes, or times its size; texts reach a tenth
+# Limits of an unpacked file: bytes, or times its size; texts reach a tenth.
+SMALL = 2**22
+MOST_TIMES = 100
 
 _PER_LINE = "write one object {…} per line"
 ARRAY = re.compile(r"\s*+\[\s*+(\{|\]?\s*$)")  # how an array of objects begins
@@ -54,14 +58,17 @@ def source_name(source: str) -> str:
     return "standard input" if source == "-" else clean_text(source)
 
 
-def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
+def read_lines(
+    source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
+) -> Iterator[Line]:
     """Stream the lines of a file, one in memory at a time.
 
-    gzip, xz, bzip2, Zstandard, and zip with one file in it, are recognised by their first bytes. A byte order mark and
-    the ends of lines are dropped: LF, CRLF or, where the first line ends in it, CR.
+    gzip, xz, bzip2, Zstandard, and zip with one file in it, are recognised by their first bytes. A
+    byte order mark and the ends of lines are dropped: LF, CRLF or, where the first line ends in it,
+    CR.
 
-    `source` is a path, or "-" for standard input. `on_bad_line` is called for a line that is not UTF-8, and raises by
-    default. Raises an `error` if the file is missing, unreadable or damaged.
+    `source` is a path, or "-" for standard input. `on_bad_line` is called for a line that is not
+    UTF-8, and raises by default. Raises an `error` if the file is missing, unreadable or damaged.
     """
     for number, text in read_whole_lines(source, error, on_bad_line):
         yield number, (text.removeprefix(MARK) if number == 1 else text).rstrip("\r\n")
@@ -73,19 +80,29 @@ def read_text(source: str, longest: int = 0, error: type[KbqError] = KbqError) -
 
 
 def whole_text(
-    lines: Iterable[Line], name: str, error: type[KbqError] = KbqError, end: str = "", longest: int = 0
+    lines: Iterable[Line],
+    name: str,
+    error: type[KbqError] = KbqError,
+    end: str = "",
+    longest: int = 0,
 ) -> str:
     """Join lines, with `end` behind each, to at most `longest` characters; see `refuse_large`."""
-    return "".join(_within(longest, (text + end for _, text in lines), name, error)).removeprefix(MARK)
+    return "".join(_within(longest, (text + end for _, text in lines), name, error)).removeprefix(
+        MARK
+    )
 
 
 def read_bytes(source: str, error: type[KbqError] = KbqError) -> bytes:
     """Read a whole file, decompressed; see `read_lines`."""
-    return b"".join(_within(0, (line for _, line in _byte_lines(source, error)), source_name(source), error))
+    return b"".join(
+        _within(0, (line for _, line in _byte_lines(source, error)), source_name(source), error)
+    )
 
 
 def _within(most: int, parts: Iterable[Part], name: str, error: type[KbqError]) -> Iterator[Part]:
-    """Yield the parts of a text or a file, and refuse more than `most` characters or bytes; see `refuse_large`."""
+    """Yield the parts of a text or a file, and refuse more than `most` characters or bytes; see
+    `refuse_large`.
+    """
     size = 0
     for part in parts:
         size += len(part)
@@ -93,22 +110,31 @@ def _within(most: int, parts: Iterable[Part], name: str, error: type[KbqError]) 
         yield part
 
 
-def read_whole_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
-    """Stream the lines of a file with their ends, and with a byte order mark if there is one; see `read_lines`."""
+def read_whole_lines(
+    source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
+) -> Iterator[Line]:
+    """Stream the lines of a file with their ends, and with a byte order mark if there is one; see
+    `read_lines`.
+    """
     return decoded(_byte_lines(source, error), source_name(source), error, on_bad_line)
 
 
-def read_growing_lines(source: str, error: type[KbqError] = KbqError, note: Note = unheard) -> Iterator[Line]:
-    """Stream the JSON lines of a file that somebody may be writing to, with their ends; see `read_whole_lines`.
+def read_growing_lines(
+    source: str, error: type[KbqError] = KbqError, note: Note = unheard
+) -> Iterator[Line]:
+    """Stream the JSON lines of a file that somebody may be writing to, with their ends; see
+    `read_whole_lines`.
 
-    An unfinished last line is left out, with a `note`: whoever writes is not done, was killed, or lost power, which
-    leaves zeros.
+    An unfinished last line is left out, with a `note`: whoever writes is not done, was killed, or
+    lost power, which leaves zeros.
     """
     name = source_name(source)
     return decoded(_finished(_byte_lines(source, error), name, note), name, error)
 
 
-def _finished(lines: Iterable[tuple[int, bytes]], name: str, note: Note) -> Iterator[tuple[int, bytes]]:
+def _finished(
+    lines: Iterable[tuple[int, bytes]], name: str, note: Note
+) -> Iterator[tuple[int, bytes]]:
     is_array: bool | None = None
     for number, line in lines:
         if is_array is None and line.strip():
@@ -127,7 +153,10 @@ def _is_json(line: bytes) -> bool:
 
 
 def decoded(
-    lines: Iterable[tuple[int, bytes]], name: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
+    lines: Iterable[tuple[int, bytes]],
+    name: str,
+    error: type[KbqError] = KbqError,
+    on_bad_line: BadLine = refuse,
 ) -> Iterator[Line]:
     """Decode numbered lines of UTF-8 of the file `name`."""
     for number, line in lines:
@@ -142,12 +171,19 @@ def decoded(
             yield number, text
 
 
-def read_any_lines(source: str, error: type[KbqError] = KbqError, note: Note = unheard) -> Iterator[Line]:
-    """Stream the lines of a file with their ends, and guess the encoding of one that is not UTF-8, with a `note`.
+def read_any_lines(
+    source: str, error: type[KbqError] = KbqError, note: Note = unheard
+) -> Iterator[Line]:
+    """Stream the lines of a file with their ends, and guess the encoding of one that is not UTF-8,
+    with a `note`.
 
-    Raises KbqError as `read_lines`, also for a text that begins as UTF-8 and does not go on so, as it is damaged.
+    Raises KbqError as `read_lines`, also for a text that begins as UTF-8 and does not go on so, as
+    it is damaged.
     """
-    name, lines, guess, is_ascii = source_name(source), _byte_lines(source, error), "", True
+    name = source_name(source)
+    lines = _byte_lines(source, error)
+    guess = ""
+    is_ascii = True
     for number, line in lines:
         if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             text, _ = decode(b"".join([line, *(other for _, other in lines)]))
@@ -171,7 +207,9 @@ def ended(lines: Iterable[bytes]) -> Iterator[bytes]:
     ends_in_cr: bool | None = None
     for line in lines:
         if ends_in_cr is None:
-            ends_in_cr = b"\r" in line.removesuffix(b"\n").removesuffix(b"\r") or line.endswith(b"\r")
+            ends_in_cr = b"\r" in line.removesuffix(b"\n").removesuffix(b"\r") or line.endswith(
+                b"\r"
+            )
         if ends_in_cr:
             yield from line.splitlines(keepends=True)
         else:
@@ -180,27 +218,42 @@ def ended(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _byte_lines(source: str, error: type[KbqError]) -> Iterator[tuple[int, bytes]]:
     """Yield the decompressed lines of a file with their ends, numbered from 1."""
-    name, number, size = source_name(source), 0, 0
+    name = source_name(source)
+    number = 0
+    size = 0
     try:
         with nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as stream:
             readable = _decompressed(cast(io.BufferedReader, stream), name, error)
             most = math.inf
-            if readable is not stream and Path(source).is_file():  # a few kilobytes may stand for days of blank lines
+            # A few kilobytes may stand for days of blank lines.
+            if readable is not stream and Path(source).is_file():
                 most = max(SMALL, MOST_TIMES * Path(source).stat().st_size)
-            for number, line in enumerate(ended(iter(partial(readable.readline, LARGEST + 1), b"")), start=1):
+            for number, line in enumerate(
+                ended(iter(partial(readable.readline, LARGEST + 1), b"")), start=1
+            ):
                 if len(line) > LARGEST:
                     refuse_large(f"{name}:{number}: the line", len(line), error)
                 size += len(line)
                 if size > most:
-                    raise error(f"{name}:{number}: it unpacks to more than {most:,} bytes: unpack it yourself first")
+                    raise error(
+                        f"{name}:{number}: it unpacks to more than {most:,} bytes: unpack it "
+                        "yourself first"
+                    )
                 yield number, line
     except _damage() as reason:
         if isinstance(reason, OSError) and reason.strerror:
-            raise error(f"{name}: cannot be read ({reason.strerror}): check its path and permissions") from reason
+            raise error(
+                f"{name}: cannot be read ({reason.strerror}): check its path and permissions"
+            ) from reason
         if "requires too much memory" in str(reason):
-            what = f"it needs a window of more than {2**ZSTD_WINDOW >> 20} MB: unpack it with zstd -d --long=31"
+            what = (
+                f"it needs a window of more than {2**ZSTD_WINDOW >> 20} MB: unpack it with zstd "
+                "-d --long=31"
+            )
             raise error(f"{name}: {what}") from reason
-        raise error(f"{name}:{number + 1}: compressed data is damaged ({reason}): download it again") from reason
+        raise error(
+            f"{name}:{number + 1}: compressed data is damaged ({reason}): download it again"
+        ) from reason
 
 
 def read_json_lines(
@@ -211,9 +264,14 @@ def read_json_lines(
 
 
 def parse_json_lines(
-    lines: Iterable[Line], source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
+    lines: Iterable[Line],
+    source: str,
+    error: type[KbqError] = KbqError,
+    on_bad_line: BadLine = refuse,
 ) -> Iterator[tuple[int, dict[str, object]]]:
-    """Parse each line that is not blank as a JSON object, or all as one array of objects; errors name `source`."""
+    """Parse each line that is not blank as a JSON object, or all as one array of objects; errors
+    name `source`.
+    """
     numbered = ((number, line) for number, line in lines if line.strip())
     begun = list(islice(numbered, 1))
     if begun and ARRAY.match(begun[0][1]):
@@ -225,7 +283,11 @@ def parse_json_lines(
         try:
             yield number, reader.read(type=dict)
         except jsonlines.InvalidLineError as reason:
-            problem = _problem(reason.__cause__) if reason.__cause__ else f"{line[:40]!r:.40} is not a JSON object"
+            problem = (
+                _problem(reason.__cause__)
+                if reason.__cause__
+                else f"{line[:40]!r:.40} is not a JSON object"
+            )
             on_bad_line(error(f"{source_name(source)}:{number}: {problem}: {_PER_LINE}"))
 
 
@@ -236,34 +298,49 @@ def _parsed(line: str | bytes) -> Any:
 def _problem(reason: BaseException) -> str:
     if isinstance(reason, json.JSONDecodeError):
         return f"not JSON ({reason.msg}, column {reason.colno})"
-    return f"JSON that cannot be parsed ({TOO_DEEP if isinstance(reason, RecursionError) else reason})"
+    return (
+        f"JSON that cannot be parsed ({TOO_DEEP if isinstance(reason, RecursionError) else reason})"
+    )
 
 
 def _parsed_array(
     lines: Iterable[Line], source: str, error: type[KbqError], on_bad_line: BadLine
 ) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield the objects of an array, each with the line where it begins, up to what cannot be parsed."""
+    """Yield the objects of an array, each with the line where it begins, up to what cannot be
+    parsed.
+    """
     first, *others = lines
     text = whole_text([first, *others], source_name(source), error, "\n")
-    blank, decode = re.compile(r"\s*"), json.JSONDecoder().raw_decode
+    blank = re.compile(r"\s*")
+    decode = json.JSONDecoder().raw_decode
 
     def behind(place: int) -> int:
         return cast(re.Match[str], blank.match(text, place)).end()
 
-    number, counted, place = first[0], 0, behind(text.index("[") + 1)
+    number = first[0]
+    counted = 0
+    place = behind(text.index("[") + 1)
     while text[place : place + 1] != "]":
-        number, counted = number + text.count("\n", counted, place), place
+        number = number + text.count("\n", counted, place)
+        counted = place
         try:
             fields, end = decode(text, place)
             problem = TOO_DEEP if is_too_deep(fields) else ""
         except (RecursionError, ValueError) as reason:
-            fields, end, problem = None, place, _problem(reason)
+            fields = None
+            end = place
+            problem = _problem(reason)
         if not problem and not isinstance(fields, dict):
             problem = f"{fields!r:.40} is not a JSON object"
         last = behind(end)
         if problem or text[last : last + 1] not in (",", "]"):
             problem = problem or "not JSON (',' or ']' is missing)"
-            on_bad_line(error(f"{source_name(source)}:{number}: {problem}: write an array [{{…}}, {{…}}] of objects"))
+            on_bad_line(
+                error(
+                    f"{source_name(source)}:{number}: {problem}: write an array [{{…}}, {{…}}] of "
+                    "objects"
+                )
+            )
             return
         yield number, cast(dict[str, object], fields)
         place = behind(last + 1) if text[last] == "," else last
@@ -294,18 +371,34 @@ def _only_member(stream: io.BufferedReader, name: str, error: type[KbqError]) ->
     archive = zipfile.ZipFile(stream if stream.seekable() else io.BytesIO(stream.read()))
     names = [entry.filename for entry in archive.infolist() if is_member(entry)]
     if len(names) != 1:
-        raise error(f"{name} is an archive {f'of {len(names)} files' if names else 'without a file'}: unpack it")
+        raise error(
+            f"{name} is an archive {f'of {len(names)} files' if names else 'without a file'}: "
+            "unpack it"
+        )
     return archive.open(names[0])
 
 
 def is_member(one: zipfile.ZipInfo) -> bool:
     """Return whether a person put this into an archive: it is neither a folder nor hidden."""
     name = one.filename
-    return not name.endswith("/") and not any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
+    return not name.endswith("/") and not any(
+        part.startswith((".", "__MACOSX")) for part in name.split("/")
+    )
 
 
 def _damage() -> tuple[type[Exception], ...]:
     """Return the exceptions that damaged files raise, and zips with a password or odd names."""
-    loaded = [sys.modules[name] for name in ("compression.zstd", "backports.zstd") if name in sys.modules]
+    loaded = [
+        sys.modules[name] for name in ("compression.zstd", "backports.zstd") if name in sys.modules
+    ]
     zstd: list[type[Exception]] = [module.ZstdError for module in loaded]
-    return (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError, ValueError, *zstd)
+    return (
+        OSError,
+        EOFError,
+        lzma.LZMAError,
+        zlib.error,
+        zipfile.BadZipFile,
+        RuntimeError,
+        ValueError,
+        *zstd,
+    )

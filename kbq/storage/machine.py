@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+PROC = Path("/proc")
+GROUPS = Path("/sys/fs/cgroup")
 FAILED = ctypes.c_void_p(-1).value  # what `mmap` returns then
 OFFSET = ctypes.c_int64 if sys.maxsize > 2**32 else ctypes.c_long
 # Files of cgroups: the one with usage, and those with limits.
@@ -36,7 +37,9 @@ def cpu_has(*features: str) -> bool:
 
 
 def available_memory() -> float:
-    """Return the bytes that the machine and the cgroups of this process have left, or infinity if that is unknown."""
+    """Return the bytes that the machine and the cgroups of this process have left, or infinity if
+    that is unknown.
+    """
     kilobytes = _numbers(PROC / "meminfo", r"^MemAvailable:\s+(\d+) kB$")
     return min([*(1024.0 * number for number in kilobytes), *_free_of_groups()], default=math.inf)
 
@@ -50,7 +53,9 @@ def _numbers(path: Path, pattern: str) -> list[int]:
 
 
 def _free_of_groups() -> Iterator[float]:
-    """Yield the bytes left to each cgroup of this process and to its ancestors, which limit a container."""
+    """Yield the bytes left to each cgroup of this process and to its ancestors, which limit a
+    container.
+    """
     try:
         groups = (PROC / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -64,11 +69,15 @@ def _free_of_groups() -> Iterator[float]:
         own_folder = root / path.lstrip("/")
         for folder in (own_folder, *own_folder.parents[: len(own_folder.relative_to(root).parts)]):
             for limit in limits:
-                with contextlib.suppress(OSError, ValueError):  # hidden from a container, or "max": no limit
+                # Hidden from a container, or "max": no limit.
+                with contextlib.suppress(OSError, ValueError):
                     most, used = (int((folder / name).read_text()) for name in (limit, usage))
                     total = "total_" if controllers else ""
-                    cached = sum(_numbers(folder / "memory.stat", rf"^{total}(?:in)?active_file (\d+)$"))
-                    yield max(0.0, most - used + cached)  # the system drops its cache when memory is needed
+                    cached = sum(
+                        _numbers(folder / "memory.stat", rf"^{total}(?:in)?active_file (\d+)$")
+                    )
+                    # The system drops its cache when memory is needed.
+                    yield max(0.0, most - used + cached)
 
 
 def stays_in_memory(size: int) -> bool:
@@ -79,16 +88,21 @@ def stays_in_memory(size: int) -> bool:
 @cache
 def _library() -> Any:
     library = ctypes.CDLL(None, use_errno=True)
-    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    library.mmap.argtypes, library.mmap.restype = (pointer, size, number, number, number, OFFSET), pointer
-    library.munmap.argtypes, library.madvise.argtypes = (pointer, size), (pointer, size, number)
+    pointer = ctypes.c_void_p
+    size = ctypes.c_size_t
+    number = ctypes.c_int
+    library.mmap.argtypes = (pointer, size, number, number, number, OFFSET)
+    library.mmap.restype = pointer
+    library.munmap.argtypes = (pointer, size)
+    library.madvise.argtypes = (pointer, size, number)
     return library
 
 
 def give_memory_back() -> None:
     """Return freed memory, which glibc keeps after batches of many shapes, to the system.
 
-    Training with 4,096 tokens a batch grew to 10 GB within forty minutes without this, to 1 GB with it.
+    Training with 4,096 tokens a batch grew to 10 GB within forty minutes without this, to 1 GB with
+    it.
     """
     if sys.platform == "linux" and hasattr(_library(), "malloc_trim"):
         _library().malloc_trim(0)
@@ -108,7 +122,8 @@ def map_file(path: Path) -> NDArray[np.uint8]:
         address = _library().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
     if address == FAILED:
         number = ctypes.get_errno()
-        if number == errno.ENODEV:  # some file systems, such as VirtualBox's shared folders, map no files
+        # Some file systems, such as VirtualBox's shared folders, map no files.
+        if number == errno.ENODEV:
             return np.frombuffer(path.read_bytes(), np.uint8)
         raise OSError(number, os.strerror(number), str(path))
     memory = (ctypes.c_uint8 * size).from_address(address)

@@ -11,7 +11,9 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def resource_path(name: str) -> Path:
-    """Return a file or folder of kbq, which is inside the package when installed, and beside it in a checkout."""
+    """Return a file or folder of kbq, which is inside the package when installed, and beside it in
+    a checkout.
+    """
     inside = PACKAGE / name
     return inside if inside.exists() else PACKAGE.parent / name
 
@@ -28,12 +30,17 @@ def cache_folder() -> Path:
     except RuntimeError:
         folder = Path("~")
     if folder.parts[:1] == ("~",):
-        raise KbqError("there is no folder for the cache, as there is no HOME: set KBQ_CACHE to a folder of yours")
+        raise KbqError(
+            "there is no folder for the cache, as there is no HOME: set KBQ_CACHE to a folder of "
+            "yours"
+        )
     return folder
 
 
 def as_iterable(things: object, error: type[KbqError], what: str, wanted: str) -> Any:
-    """Return the argument of a Python call, or raise an error of this class if it is not a list of things."""
+    """Return the argument of a Python call, or raise an error of this class if it is not a list of
+    things.
+    """
     if not isinstance(things, Iterable) or isinstance(things, str | bytes | Mapping):
         raise error(f"{what} {things!r:.60}: give {wanted}")
     return things
@@ -47,7 +54,9 @@ def as_path(name: object, what: str) -> Path:
 
 
 def pipe_name(path: Path) -> str:
-    """Return the name of standard input or another pipe, which can be read only once, or "" for any other file."""
+    """Return the name of standard input or another pipe, which can be read only once, or "" for any
+    other file.
+    """
     return "standard input" if str(path) == "-" else str(path) if path.is_fifo() else ""
 
 

@@ -23,18 +23,29 @@ CANNOT_READ = {  # advice on errors of files that may well be whole
 
 
 def refuse_large(name: str, size: int, error: type[KbqError] = KbqError, most: int = 0) -> None:
-    """Raise an error of this class for a size above `most`, by default LARGEST: the one limit of all that is read."""
+    """Raise an error of this class for a size above `most`, by default LARGEST: the one limit of
+    all that is read.
+    """
     most = most or LARGEST
     if size > most:
         raise error(f"{name} has {size:,} bytes, {most:,} at most are read: divide it")
 
 
 def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
-    """Say why a file cannot be read, and what to do. `otherwise` is the advice if it is missing or damaged."""
+    """Say why a file cannot be read, and what to do. `otherwise` is the advice if it is missing or
+    damaged.
+    """
     number = error.errno if isinstance(error, OSError) else None
-    path = Path(error.filename) if isinstance(error, OSError) and isinstance(error.filename, str) else path
+    path = (
+        Path(error.filename)
+        if isinstance(error, OSError) and isinstance(error.filename, str)
+        else path
+    )
     if isinstance(error, MemoryError):
-        return f"{path} cannot be read, memory is short: end other programs, or use a machine with more"
+        return (
+            f"{path} cannot be read, memory is short: end other programs, or use a machine with "
+            "more"
+        )
     if isinstance(error, OSError) and number in CANNOT_READ:
         return f"{path} cannot be read ({error.strerror}): {CANNOT_READ[number]}"
     if isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -43,8 +54,12 @@ def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
 
 
 @contextmanager
-def reading_from(path: Path, error: type[KbqError], otherwise: str, what: str = "") -> Iterator[None]:
-    """Turn errors in reading `path` into an error of kbq; see `reading_problem`. `what` stands before the path."""
+def reading_from(
+    path: Path, error: type[KbqError], otherwise: str, what: str = ""
+) -> Iterator[None]:
+    """Turn errors in reading `path` into an error of kbq; see `reading_problem`. `what` stands
+    before the path.
+    """
     try:
         yield
     except (OSError, ValueError, MemoryError) as problem:
@@ -54,6 +69,8 @@ def reading_from(path: Path, error: type[KbqError], otherwise: str, what: str = 
 def file_digest(path: Path) -> str:
     """Return the first 16 hexadecimal digits of a file's SHA-256. Raises KbqError for a pipe."""
     if pipe := pipe_name(path):
-        raise KbqError(f"{pipe} can be read only once, but its digest is needed, too: give the name of a file")
+        raise KbqError(
+            f"{pipe} can be read only once, but its digest is needed, too: give the name of a file"
+        )
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]

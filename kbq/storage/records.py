@@ -1,7 +1,8 @@
 """Records: kbq's JSON files, read as their declared types.
 
-A record's type is its schema: a file that lacks a field, or has one of another type, is damaged. A digest finds other
-damage, such as a changed digit. It does not protect from forgery: see docs/explanation/trust.md.
+A record's type is its schema: a file that lacks a field, or has one of another type, is damaged. A
+digest finds other damage, such as a changed digit. It does not protect from forgery: see
+docs/explanation/trust.md.
 """
 
 import json
@@ -18,7 +19,8 @@ from kbq.errors import first_line
 from kbq.storage.writing import write_json
 
 Record = TypeVar("Record")
-FORMAT, DIGEST = "format", "digest"
+FORMAT = "format"
+DIGEST = "digest"
 LARGEST = 2**26  # bytes of a JSON file of kbq, or of a model
 decoded_json = msgspec.json.Decoder().decode
 DEEPEST = 100  # lists and objects in one another, as printing or writing them uses the stack
@@ -27,7 +29,8 @@ TOO_DEEP = f"its lists are nested more than {DEEPEST} deep"
 
 
 def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
-    """Parse a JSON text. `constant` is called for `NaN`, `Infinity` and `-Infinity`, which are numbers by default.
+    """Parse a JSON text. `constant` is called for `NaN`, `Infinity` and `-Infinity`, which are
+    numbers by default.
 
     Raises ValueError if it is not JSON (a `json.JSONDecodeError`), or nested too deep.
 
@@ -36,7 +39,11 @@ def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
     """
     try:
         value = decoded_json(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):  # what it refuses, Python's own may read, or name
+    except (
+        msgspec.DecodeError,
+        RecursionError,
+        UnicodeEncodeError,
+    ):  # what it refuses, Python's own may read, or name
         value = _parsed_by_python(text, constant)
     if is_too_deep(value):
         raise ValueError(TOO_DEEP)
@@ -44,7 +51,9 @@ def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
 
 
 def _parsed_by_python(text: str, constant: Callable[[str], Any] | None) -> Any:
-    """Parse a JSON text with NaN, lone surrogates or numbers beyond 64 bits, or say what is wrong with it."""
+    """Parse a JSON text with NaN, lone surrogates or numbers beyond 64 bits, or say what is wrong
+    with it.
+    """
     try:
         return json.loads(text, parse_constant=constant)
     except json.JSONDecodeError:
@@ -58,7 +67,8 @@ def _parsed_by_python(text: str, constant: Callable[[str], Any] | None) -> Any:
 
 
 def json_line(value: object, default: Callable[[Any], Any] | None = None) -> str:
-    r"""Return JSON on one line, also for programs that end lines at U+0085, U+2028 and U+2029. Lone surrogates stay.
+    r"""Return JSON on one line, also for programs that end lines at U+0085, U+2028 and U+2029. Lone
+    surrogates stay.
 
     `default` converts values that are not JSON.
 
@@ -110,7 +120,8 @@ def write_record(path: Path, record: object, version: int) -> None:
 def read_record(path: Path, kind: type[Record], version: int) -> Record:
     """Read a record that `write_record` wrote.
 
-    Raises OtherFormatError, OSError, or ValueError if it is not JSON, has other types, or has changed since.
+    Raises OtherFormatError, OSError, or ValueError if it is not JSON, has other types, or has
+    changed since.
     """
     fields = read_object(path)
     found = fields.pop(FORMAT, None)
@@ -159,4 +170,6 @@ class Summed:
     """Counts that `+` adds field by field."""
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+        return type(self)(
+            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
+        )

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-Report = Callable[[str, int, int], None]  # called with the name of a stage, the units done, and their total
+# Called with the name of a stage, the units done, and their total.
+Report = Callable[[str, int, int], None]
 Note = Callable[[str], None]  # called with a one-line message for the user
 
 
@@ -18,7 +19,9 @@ class Stage:
     """A stage of the work that counts and reports the units done."""
 
     def __init__(self, report: Report, name: str, total: int) -> None:
-        self._report, self._name, self._total = report, name, total
+        self._report = report
+        self._name = name
+        self._total = total
         self._done = 0
 
     def add(self, done: int) -> None:

@@ -21,10 +21,11 @@ def resumed(
     *,
     anew: bool = False,
 ) -> Iterator[tuple[BinaryIO, dict[str, Any]]]:
-    """Yield a file of results to read and to append to, and the description of the run that began it.
+    """Yield a file of results to read and to append to, and the description of the run that began
+    it.
 
-    The description is written before the first result, and the file is locked to the end: results never lie beside the
-    description of another run.
+    The description is written before the first result, and the file is locked to the end: results
+    never lie beside the description of another run.
 
     Args:
         path: the file of results; an empty one is new.
@@ -37,7 +38,10 @@ def resumed(
     Raises KbqError if they are another run's, cannot be written, or another process writes them.
     """
     if path.exists() and not path.is_file():
-        raise KbqError(f"{path} is {'a folder' if path.is_dir() else 'not a file'}: give --out the name of a file")
+        raise KbqError(
+            f"{path} is {'a folder' if path.is_dir() else 'not a file'}: give --out the name of a "
+            "file"
+        )
     with writing_to(path.parent, KbqError, "choose another --out"):
         make_folders(path.parent)
     with writing_to(path, KbqError, goes_on=True), open_to_grow(path) as file, writing_alone(path):
@@ -56,7 +60,11 @@ def resumed(
 
 
 def _begun(
-    path: Path, facts: Path, description: Mapping[str, object], advice: str, undecisive: Collection[str]
+    path: Path,
+    facts: Path,
+    description: Mapping[str, object],
+    advice: str,
+    undecisive: Collection[str],
 ) -> dict[str, Any]:
     """Return the written description. Raises KbqError if it is missing, damaged or another run's."""
     if not facts.exists():
@@ -67,6 +75,13 @@ def _begun(
         raise KbqError(f"{facts} is damaged ({error!r:.80}): {advice}") from None
     names = dict.fromkeys((*description, *written))
     differing = [name for name in names if written.get(name, ...) != description.get(name, ...)]
-    if others := [name.removesuffix("_sha256").replace("_", " ") for name in differing if name not in undecisive]:
-        raise KbqError(f"{path} was made by a run that differs in {', '.join(others)} (see {facts.name}): {advice}")
+    if others := [
+        name.removesuffix("_sha256").replace("_", " ")
+        for name in differing
+        if name not in undecisive
+    ]:
+        raise KbqError(
+            f"{path} was made by a run that differs in {', '.join(others)} (see {facts.name}): "
+            f"{advice}"
+        )
     return written

@@ -1,7 +1,7 @@
 """Rows: tables of any format row by row, written back in the format they came from.
 
-Every table, triple, identifier, decision and gold value that kbq reads comes through here. Nothing is computed: a
-formula has the value that was saved with it.
+Every table, triple, identifier, decision and gold value that kbq reads comes through here. Nothing
+is computed: a formula has the value that was saved with it.
 """
 
 import csv
@@ -40,11 +40,18 @@ NEEDS_PYARROW = "needs pyarrow: pip install pyarrow, or use CSV"
 
 RowFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]
 Read = TypeVar("Read")
-NumberedRow: TypeAlias = tuple[int, dict[str, Any]]  # the line where it ends, or its number; its cells by column
+# The line where it ends, or its number; its cells by column.
+NumberedRow: TypeAlias = tuple[int, dict[str, Any]]
 SUFFIXES: dict[str, RowFormat] = {
-    ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
-    ".parquet": "parquet", ".xlsx": "xlsx",
-}  # fmt: skip
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".xlsx": "xlsx",
+}
 SPREADSHEETS = (".xls", ".ods")
 # Advice for a file without rows.
 NOTHING = "write a header with the names of the columns, and rows below it"
@@ -55,14 +62,17 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 def sheets_of(path: Path) -> list[str]:
-    """Return the titles of the sheets of an XLSX file that have a value. Raises KbqError if it cannot be read."""
+    """Return the titles of the sheets of an XLSX file that have a value. Raises KbqError if it
+    cannot be read.
+    """
     return _in_child(filled_sheets, path)
 
 
 def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
     """Return the rows of a file, and its pyarrow.Table.
 
-    Raises KbqError if it cannot be read, its footer says that it is too large, or pyarrow is missing.
+    Raises KbqError if it cannot be read, its footer says that it is too large, or pyarrow is
+    missing.
     """
     try:
         import pyarrow
@@ -71,14 +81,18 @@ def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
         raise KbqError(f"{path} {NEEDS_PYARROW}") from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+            groups = [
+                file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)
+            ]
             refuse_large(str(path), sum(group.total_byte_size for group in groups))
             refuse_repeated(str(path), file.schema_arrow.names)
             table = file.read()
         rows = table.to_pylist()
     except (OSError, ValueError, OverflowError, pyarrow.ArrowException) as error:
         reason = (isinstance(error, OSError) and error.strerror) or first_line(error)
-        raise KbqError(f"{path} cannot be read ({reason}): check that it is a Parquet file") from None
+        raise KbqError(
+            f"{path} cannot be read ({reason}): check that it is a Parquet file"
+        ) from None
     if any("binary" in str(field.type) for field in table.schema):
         rows = [{name: _as_text(value) for name, value in row.items()} for row in rows]
     return rows, table
@@ -133,34 +147,48 @@ def read_rows(
 ) -> Rows:
     """Read the rows of a file, plain or compressed; see `lines`.
 
-    Parquet and XLSX are recognised by the suffix, JSON by its first character, TSV by the suffix or a tab in the first
-    line. CSV may have semicolons, tabs or bars between its values, and blanks behind these. A row may lack its last
-    columns.
+    Parquet and XLSX are recognised by the suffix, JSON by its first character, TSV by the suffix or
+    a tab in the first line. CSV may have semicolons, tabs or bars between its values, and blanks
+    behind these. A row may lack its last columns.
 
     Args:
         source: a path, or "-" for standard input.
-        error: class of the errors: the file cannot be read, is empty, has two columns of one name, or bad rows.
-        on_bad_row: called for a row with more values than columns, or a line that is not JSON; by default, these rows
-            are named together at the end.
+        error: class of the errors: the file cannot be read, is empty, has two columns of one name,
+            or bad rows.
+        on_bad_row: called for a row with more values than columns, or a line that is not JSON; by
+            default, these rows are named together at the end.
         has_header: without a header, the columns are called 0, 1, …
-        note: told if a text is not UTF-8 and its encoding is a guess, and of an unfinished last line.
+        note: told if a text is not UTF-8 and its encoding is a guess, and of an unfinished last
+            line.
         grows: leave out an unfinished last line of a .jsonl file, which somebody may be writing.
-        finds_header: a title and notes may stand above the header of CSV, TSV and XLSX, and columns may lack a name.
+        finds_header: a title and notes may stand above the header of CSV, TSV and XLSX, and columns
+            may lack a name.
     """
-    name, suffix = source_name(source), _suffix(source)
+    name = source_name(source)
+    suffix = _suffix(source)
     if suffix in SPREADSHEETS:
-        raise error(f"{name} is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV")
+        raise error(
+            f"{name} is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV"
+        )
     try:
         if _suffix(str(path_and_sheet(source)[0])) == ".xlsx":
             return _xlsx(source, error, on_bad_row, has_header, finds_header)
         if suffix == ".parquet":
             cells, arrow = _in_child(read_parquet, Path(source))
-            return Rows(source, tuple(arrow.column_names), enumerate(cells, start=1), Dialect("parquet"), arrow)
+            return Rows(
+                source,
+                tuple(arrow.column_names),
+                enumerate(cells, start=1),
+                Dialect("parquet"),
+                arrow,
+            )
     except KbqError as problem:
         raise error(str(problem)) from None
     is_json = SUFFIXES.get(suffix) == "jsonl"  # JSON lines are UTF-8
     if is_json:
-        lines = read_growing_lines(source, error, note) if grows else read_whole_lines(source, error)
+        lines = (
+            read_growing_lines(source, error, note) if grows else read_whole_lines(source, error)
+        )
     else:
         lines = read_any_lines(source, error, note)
     has_mark = False
@@ -174,18 +202,26 @@ def read_rows(
         raise error(f"{name} is empty: {NOTHING}")
     text = first[1].removeprefix(MARK)
     if is_json or re.match(r"\s*(\{|\[\s*(\{|\]|$))", text):
-        stripped = ((number, line.rstrip("\r\n")) for number, line in chain([(first[0], text)], lines))
+        stripped = (
+            (number, line.rstrip("\r\n")) for number, line in chain([(first[0], text)], lines)
+        )
         numbered = parse_json_lines(stripped, source, error, on_bad_row or refuse)
         return Rows(name, (), numbered, Dialect("jsonl", has_mark=has_mark))
     pieces = chain(_LINE.findall(text), (line for _, line in lines))
-    header, number, delimiter = next(pieces), first[0], ""
+    header = next(pieces)
+    number = first[0]
+    delimiter = ""
     if said := re.match(r"sep=([^\r\n])\s*$", header):  # Excel's own line above the header
-        header, number, delimiter = next(pieces, ""), number + 1, said[1]
+        header = next(pieces, "")
+        number = number + 1
+        delimiter = said[1]
     above = 0
     if finds_header and not delimiter:
         head = [header, *islice(pieces, HEAD)]
         above = _header_place([_split(line, suffix) for line in head])
-        header, pieces, number = head[above], chain(head[above + 1 :], pieces), number + above
+        header = head[above]
+        pieces = chain(head[above + 1 :], pieces)
+        number = number + above
     dialect = _dialect(header, suffix, has_mark, delimiter)
     values = _values(chain([header], pieces), name, dialect, error, number)
     rows = _separated(values, name, dialect, error, on_bad_row, has_header, finds_header)
@@ -193,7 +229,8 @@ def read_rows(
 
 
 def text_of(value: object) -> str:
-    """Return the value of a cell as text: whole numbers without a point, dates in ISO 8601, no value as "".
+    """Return the value of a cell as text: whole numbers without a point, dates in ISO 8601, no
+    value as "".
 
     >>> [text_of(value) for value in (1984.0, 0.5, 7, True, None, math.nan, "1.0", datetime(1934, 7, 4))]
     ['1984', '0.5', '7', 'true', '', '', '1.0', '1934-07-04']
@@ -223,16 +260,24 @@ def _suffix(source: str) -> str:
 
 
 def _dialect(header: str, suffix: str, has_mark: bool, delimiter: str = "") -> Dialect:
-    """Tell from its first line how a file with separated values is written, whose delimiter may be known."""
+    """Tell from its first line how a file with separated values is written, whose delimiter may be
+    known.
+    """
     body = header.rstrip("\r\n")
-    line_end, body = header[len(body) :] or "\n", body[:LOOKED_AT]
+    line_end = header[len(body) :] or "\n"
+    body = body[:LOOKED_AT]
     is_tsv = SUFFIXES.get(suffix) == "tsv" or (suffix != ".csv" and "\t" in body)
-    counts = {delimiter: len(next(csv.reader([body], delimiter=delimiter), ())) for delimiter in ",;\t|"}
-    likely = "\t" if is_tsv else "," if counts[","] > 1 else max(counts, key=lambda one: counts[one])
+    counts = {
+        delimiter: len(next(csv.reader([body], delimiter=delimiter), ())) for delimiter in ",;\t|"
+    }
+    likely = (
+        "\t" if is_tsv else "," if counts[","] > 1 else max(counts, key=lambda one: counts[one])
+    )
     delimiter = delimiter or likely
     if is_tsv:
         return Dialect("tsv", delimiter, line_end, has_mark)
-    quoted, mark = r'"(?:[^"]|"")*"', re.escape(delimiter)
+    quoted = r'"(?:[^"]|"")*"'
+    mark = re.escape(delimiter)
     quotes_all = re.fullmatch(rf"{quoted}(?:{mark}{quoted})*", body) is not None
     has_blanks = re.fullmatch(rf"[^{mark}]+(?:{mark} [^{mark}]*)+", body) is not None
     return Dialect("csv", delimiter, line_end, has_mark, quotes_all, has_blanks)
@@ -241,24 +286,37 @@ def _dialect(header: str, suffix: str, has_mark: bool, delimiter: str = "") -> D
 def _values(
     lines: Iterable[str], name: str, dialect: Dialect, error: type[KbqError], first: int
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the values of each row, with the number of its last line; the first line has the number `first`."""
-    limit, size = csv.field_size_limit(sys.maxsize), 0  # characters of the next row
+    """Yield the values of each row, with the number of its last line; the first line has the number
+    `first`.
+    """
+    # Characters of the next row.
+    limit = csv.field_size_limit(sys.maxsize)
+    size = 0
 
     def pieces() -> Iterator[str]:
         nonlocal size
         for line in lines:
             size += len(line)
             if size > reading.LARGEST:
-                refuse_large(f"{name}:{number + 1}: the row, whose quotation marks may not all be closed,", size, error)
+                refuse_large(
+                    f"{name}:{number + 1}: the row, whose quotation marks may not all be closed,",
+                    size,
+                    error,
+                )
             yield from _LINE.findall(line) if "\r" in line else (line,)
 
     # In TSV a quotation mark is a letter like any other; see `_unquoted`.
-    settings: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if dialect.format == "tsv" else {"strict": True}
-    reader = csv.reader(pieces(), delimiter=dialect.delimiter, skipinitialspace=dialect.has_blanks, **settings)
+    settings: dict[str, Any] = (
+        {"quoting": csv.QUOTE_NONE} if dialect.format == "tsv" else {"strict": True}
+    )
+    reader = csv.reader(
+        pieces(), delimiter=dialect.delimiter, skipinitialspace=dialect.has_blanks, **settings
+    )
     number = first - 1
     try:
         for values in reader:
-            number, size = first - 1 + reader.line_num, 0
+            number = first - 1 + reader.line_num
+            size = 0
             yield number, list(map(_unquoted, values)) if dialect.format == "tsv" else values
     except csv.Error as reason:
         problem = f"{reason}: is it a CSV or TSV file, and all its quotation marks closed?"
@@ -290,11 +348,23 @@ def _separated(
     def numbered() -> Iterator[NumberedRow]:
         problems: list[str] = []
         for number, row in values if has_header else chain([(first_number, header)], values):
-            if len(row) > len(columns) + dialect.unnamed or any(map(str.strip, row[len(columns) :])):
-                advice = "put quotes around a value that holds one" if dialect.format == "csv" else "leave them out"
-                what = f"{len(row)} values for {len(columns)} columns, {dialect.delimiter!r} between them: {advice}"
+            if len(row) > len(columns) + dialect.unnamed or any(
+                map(str.strip, row[len(columns) :])
+            ):
+                advice = (
+                    "put quotes around a value that holds one"
+                    if dialect.format == "csv"
+                    else "leave them out"
+                )
+                what = (
+                    f"{len(row)} values for {len(columns)} columns, {dialect.delimiter!r} between "
+                    f"them: {advice}"
+                )
                 if dialect.unnamed:
-                    what = f"a value is right of the last column that has a name, {columns[-1]!r}: name its column"
+                    what = (
+                        f"a value is right of the last column that has a name, {columns[-1]!r}: "
+                        "name its column"
+                    )
                 problem = error(f"{name}:{number}: {what}")
                 on_bad_row(problem) if on_bad_row else problems.append(str(problem))
             elif row:  # a blank line is not a row
@@ -306,8 +376,16 @@ def _separated(
     return Rows(name, columns, numbered(), dialect)
 
 
-def _xlsx(source: str, error: type[KbqError], on_bad_row: BadLine | None, has_header: bool, finds_header: bool) -> Rows:
-    """Read a sheet. The first row with a value is the header, and nothing may be right of its last name."""
+def _xlsx(
+    source: str,
+    error: type[KbqError],
+    on_bad_row: BadLine | None,
+    has_header: bool,
+    finds_header: bool,
+) -> Rows:
+    """Read a sheet. The first row with a value is the header, and nothing may be right of its last
+    name.
+    """
     rows = _in_child(read_xlsx, source)
     if not rows:
         raise error(f"{source} is empty: {NOTHING}")
@@ -342,7 +420,8 @@ def _split(line: str, suffix: str) -> list[str]:
 
 
 def _header_place(rows: Sequence[Cells]) -> int:
-    """Return which of the first rows is the header: what stands above it fills few cells, or repeats one.
+    """Return which of the first rows is the header: what stands above it fills few cells, or
+    repeats one.
 
     >>> _header_place([["Members, 1901", "", ""], [], ["name", "born", "died"], ["Ann Lee", "1851", ""]])
     2
@@ -361,7 +440,9 @@ def _all_named(columns: Sequence[str]) -> tuple[str, ...]:
     >>> _all_named(["name", " ", "born"])
     ('name', 'column 2', 'born')
     """
-    return tuple(name if name.strip() else f"column {number}" for number, name in enumerate(columns, start=1))
+    return tuple(
+        name if name.strip() else f"column {number}" for number, name in enumerate(columns, start=1)
+    )
 
 
 def _unquoted(value: str) -> str:
@@ -385,4 +466,6 @@ def _in_child(read: Callable[..., Read], source: str | Path) -> Read:
         with LimitedProcess() as process:
             return process.call(read, source, seconds=SECONDS)
     except LimitExceeded as problem:
-        raise KbqError(f"{source}: {problem}: divide it into several tables, or save it as CSV") from None
+        raise KbqError(
+            f"{source}: {problem}: divide it into several tables, or save it as CSV"
+        ) from None

@@ -1,7 +1,7 @@
 """Seals: reveal damage to the files of a folder.
 
-`seal.json`, which is written last, lists the files beside it. The digest of a seal is kept where its folder is named:
-one digest stands for everything below.
+`seal.json`, which is written last, lists the files beside it. The digest of a seal is kept where
+its folder is named: one digest stands for everything below.
 """
 
 import stat
@@ -40,7 +40,9 @@ class FileSeal:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The files of a folder by name. `of` is the digest of the seal of the folder that it was made from, if any."""
+    """The files of a folder by name. `of` is the digest of the seal of the folder that it was made
+    from, if any.
+    """
 
     files: dict[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], FileSeal]
     of: str = ""
@@ -69,7 +71,11 @@ class Damage:
 
 def seal_folder(folder: Path, of: str = "") -> Seal:
     """Seal the files of a folder as they are now. Raises OSError."""
-    files = [path for path in sorted(folder.iterdir()) if path.is_file() and not is_left_of(path.name, SEAL)]
+    files = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file() and not is_left_of(path.name, SEAL)
+    ]
     seal = Seal({path.name: seal_of(path) for path in files if path.name != SEAL}, of)
     write_record(folder / SEAL, seal, SEAL_FORMAT)
     return seal
@@ -81,7 +87,9 @@ def read_seal(folder: Path) -> Seal:
 
 
 def seal_of(path: Path) -> FileSeal:
-    digest, size, head = xxhash.xxh3_128(), 0, ""
+    digest = xxhash.xxh3_128()
+    size = 0
+    head = ""
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             head = digest.hexdigest() if size == HEAD else head
@@ -104,7 +112,9 @@ def first_damage(files: Mapping[Path, FileSeal], at_most: int = READ_WHEN_OPENED
     return None
 
 
-def all_damage(files: Mapping[Path, FileSeal], report: Callable[[int], None] = unheard) -> Iterator[Damage]:
+def all_damage(
+    files: Mapping[Path, FileSeal], report: Callable[[int], None] = unheard
+) -> Iterator[Damage]:
     """Yield all damaged files, and call `report` with the bytes of each file that has been read."""
     with ThreadPoolExecutor(THREADS) as pool:  # digests and reading leave Python to other threads
         checked = pool.map(lambda path: file_damage(path, files[path]), files)
@@ -123,7 +133,9 @@ def head_damage(path: Path, seal: FileSeal) -> Damage | None:
             head = xxhash.xxh3_128_hexdigest(file.read(HEAD))
     except OSError as error:
         return Damage(path, error)
-    return _other_size(path, seal) or (None if head == seal.head else Damage(path, ValueError(CHANGED)))
+    return _other_size(path, seal) or (
+        None if head == seal.head else Damage(path, ValueError(CHANGED))
+    )
 
 
 def _other_size(path: Path, seal: FileSeal) -> Damage | None:

@@ -17,18 +17,23 @@ from kbq.storage.reading import refuse_large
 
 NEEDS_OPENPYXL = "needs openpyxl: pip install openpyxl, or use CSV"
 SUFFIX = ".xlsx"
-MOST_CHARACTERS, MOST_ROWS = 32_767, 1_048_576  # limits of a cell and of a sheet, in Excel
+# Limits of a cell and of a sheet, in Excel.
+MOST_CHARACTERS = 32_767
+MOST_ROWS = 1_048_576
 COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted Office file, or one of old versions, begins
 UNITS = {"h": 3600, "m": 60, "s": 1}  # seconds
 _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-# A number's format: text in quotation marks or behind a backslash, a currency, colours and widths, digits, a letter.
+# A number's format: text in quotation marks or behind a backslash, a currency, colours and widths,
+# digits, a letter.
 _PART = re.compile(
     r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|\[\$(?P<currency>[^\]-]*)[^\]]*\]|(?P<unseen>\[[A-Za-z]+\d*\]|_.|\*.)'
     r"|(?P<digits>[0#](?:[0#,.]*[0#])?,*\.?)|(?P<sign>[-$+():!^&'~{}<>=%/ €£¥])|(?P<other>.)",
     re.DOTALL,
 )
 _SECTION = re.compile(r'((?:"[^"]*"|\\.|\[[^\]]*\]|[^;"\\\[])*)(?:;|$)')
-_CLOCK = re.compile(r'\[(?P<all>h+|m+|s+)\]|(?P<part>h+|m+|s+)|"(?P<quoted>[^"]*)"|\\?(?P<other>.)', re.IGNORECASE)
+_CLOCK = re.compile(
+    r'\[(?P<all>h+|m+|s+)\]|(?P<part>h+|m+|s+)|"(?P<quoted>[^"]*)"|\\?(?P<other>.)', re.IGNORECASE
+)
 
 Cells: TypeAlias = Sequence[Any]
 # Key: row; columns and first row of merged cells.
@@ -36,12 +41,14 @@ Merged = Mapping[int, Sequence[tuple[int, int, int]]]
 
 
 def read_xlsx(source: str) -> list[tuple[int, Cells]]:
-    """Read the rows of `t.xlsx`, or of one of its sheets, `t.xlsx#Sheet`, that have a value, with their numbers.
+    """Read the rows of `t.xlsx`, or of one of its sheets, `t.xlsx#Sheet`, that have a value, with
+    their numbers.
 
-    Whole numbers are integers, and all cells of a merged one have its value. openpyxl reads nothing but the rows: it
-    would give a cell to every link and note.
+    Whole numbers are integers, and all cells of a merged one have its value. openpyxl reads nothing
+    but the rows: it would give a cell to every link and note.
 
-    Raises KbqError if it cannot be read, is encrypted or too large, several sheets have values, or openpyxl is missing.
+    Raises KbqError if it cannot be read, is encrypted or too large, several sheets have values, or
+    openpyxl is missing.
     """
     try:
         import openpyxl
@@ -51,17 +58,25 @@ def read_xlsx(source: str) -> list[tuple[int, Cells]]:
     try:
         with path.open("rb") as file:  # openpyxl would leave it open where it fails
             if file.read(len(COMPOUND)) == COMPOUND:
-                raise KbqError(f"{path} is encrypted, or of an old version: save it as .xlsx without a password")
+                raise KbqError(
+                    f"{path} is encrypted, or of an old version: save it as .xlsx without a "
+                    "password"
+                )
             # It warns of what it does not read.
             with zipfile.ZipFile(file) as archive, warnings.catch_warnings(action="ignore"):
                 refuse_large(str(path), sum(one.file_size for one in archive.infolist()))
-                books = [openpyxl.load_workbook(file, read_only=True, data_only=is_value) for is_value in (True, False)]
+                books = [
+                    openpyxl.load_workbook(file, read_only=True, data_only=is_value)
+                    for is_value in (True, False)
+                ]
                 title = _title(path, books[0], wanted)
                 return _rows(path, books[0][title], books[1][title], _merged(archive, title))
     except KbqError:
         raise
     except Exception as error:  # openpyxl raises what its parsers raise
-        raise KbqError(f"{path} cannot be read ({first_line(error)}): check that it is an XLSX file") from None
+        raise KbqError(
+            f"{path} cannot be read ({first_line(error)}): check that it is an XLSX file"
+        ) from None
 
 
 def path_and_sheet(source: str) -> tuple[Path, str]:
@@ -76,7 +91,9 @@ def path_and_sheet(source: str) -> tuple[Path, str]:
 
 
 def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write a workbook with one sheet, whose first row is its header; all text stays text, and nothing is computed."""
+    """Write a workbook with one sheet, whose first row is its header; all text stays text, and
+    nothing is computed.
+    """
     try:
         from openpyxl import Workbook
         from openpyxl.cell import WriteOnlyCell
@@ -92,7 +109,9 @@ def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
         cells = []
         for value in row:
             if isinstance(value, str):
-                cell = WriteOnlyCell(sheet, ILLEGAL_CHARACTERS_RE.sub(" ", value.encode("utf-8", "replace").decode()))
+                cell = WriteOnlyCell(
+                    sheet, ILLEGAL_CHARACTERS_RE.sub(" ", value.encode("utf-8", "replace").decode())
+                )
                 cell.data_type = "s"  # else "=1+1" is a formula
                 if number == 0:
                     cell.font = bold
@@ -103,7 +122,10 @@ def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
     saved = io.BytesIO()
     book.save(saved)
     # The same rows give the same bytes: openpyxl writes when it saves.
-    with zipfile.ZipFile(saved) as parts, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        zipfile.ZipFile(saved) as parts,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for name in parts.namelist():
             content = parts.read(name)
             if name == "docProps/core.xml":
@@ -112,7 +134,9 @@ def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _title(path: Path, book: Any, wanted: str) -> str:
-    """Return the title of the sheet to read: the one that is named, or the only one that has a value."""
+    """Return the title of the sheet to read: the one that is named, or the only one that has a
+    value.
+    """
     filled = _filled(book)
     names = ", ".join(filled)
     if wanted:
@@ -120,7 +144,10 @@ def _title(path: Path, book: Any, wanted: str) -> str:
             raise KbqError(f"{path} has no sheet {wanted!r}: choose from {names}")
         return wanted
     if len(filled) > 1:
-        raise KbqError(f"{path} has {len(filled)} sheets, {names}: name the one to read, such as {path}#{filled[0]}")
+        raise KbqError(
+            f"{path} has {len(filled)} sheets, {names}: name the one to read, such as "
+            f"{path}#{filled[0]}"
+        )
     return str(filled[0] if filled else book.worksheets[0].title)
 
 
@@ -134,7 +161,9 @@ def _filled(book: Any) -> list[str]:
 
 
 def filled_sheets(path: Path) -> list[str]:
-    """Return the titles of the sheets of a file that have a value. Raises KbqError if it cannot be read."""
+    """Return the titles of the sheets of a file that have a value. Raises KbqError if it cannot be
+    read.
+    """
     try:
         import openpyxl
     except ImportError:
@@ -147,7 +176,9 @@ def filled_sheets(path: Path) -> list[str]:
     except KbqError:
         raise
     except Exception as error:  # openpyxl raises what its parsers raise
-        raise KbqError(f"{path} cannot be read ({first_line(error)}): check that it is an XLSX file") from None
+        raise KbqError(
+            f"{path} cannot be read ({first_line(error)}): check that it is an XLSX file"
+        ) from None
 
 
 def _rows_of(sheet: Any) -> Iterator[Sequence[Any]]:
@@ -175,13 +206,19 @@ def _merged(archive: zipfile.ZipFile, title: str) -> Merged:
 
 
 def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[int, Cells]]:
-    found, width, firsts = list[tuple[int, Cells]](), 0, dict[tuple[int, int], Any]()
+    found = list[tuple[int, Cells]]()
+    width = 0
+    firsts = dict[tuple[int, int], Any]()
     both = _rows_of(sheet), _rows_of(formulas)
     for number, (row, with_formulas) in enumerate(zip(*both, strict=True), start=1):
-        cells = [shown(cell.value, getattr(cell, "number_format", None) or "General") for cell in row]
+        cells = [
+            shown(cell.value, getattr(cell, "number_format", None) or "General") for cell in row
+        ]
         for left, right, top in merged.get(number, ()):
             cells += [None] * (right - len(cells))
-            value = firsts[left, top] = cells[left - 1] if number == top else firsts.get((left, top))
+            value = firsts[left, top] = (
+                cells[left - 1] if number == top else firsts.get((left, top))
+            )
             cells[left - 1 : right] = [value] * (right - left + 1)
         cells += [None] * (width - len(cells))
         for formula, value in zip(with_formulas, cells, strict=False):
@@ -195,7 +232,8 @@ def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[i
 
 
 def shown(value: Any, format: str) -> Any:
-    """Return the value of a cell, as text where its format shows more than a number, or less than a day.
+    """Return the value of a cell, as text where its format shows more than a number, or less than a
+    day.
 
     >>> shown(0.075, "0.0%"), shown(2345, "00000"), shown(1931.0, "General"), shown(12.5, '0.0" kg"')
     ('7.5%', '02345', 1931, '12.5 kg')
@@ -208,23 +246,37 @@ def shown(value: Any, format: str) -> Any:
     letters = re.sub(r'"[^"]*"|\\.|\[\$[^\]]*\]', "", format).lower()
     if isinstance(value, timedelta) or (isinstance(value, time) and "/" not in letters):
         return _clock_shown(value, format) or value
-    if isinstance(value, date) and "y" in letters and "d" not in letters and not re.search("[hs]", letters):
+    if (
+        isinstance(value, date)
+        and "y" in letters
+        and "d" not in letters
+        and not re.search("[hs]", letters)
+    ):
         return f"{value.year}-{value.month:02}" if "m" in letters else value.year
     return value
 
 
 def whole(value: Any) -> Any:
     """Return a float without a fraction as an integer, and any other value as it is."""
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+    return (
+        int(value)
+        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+        else value
+    )
 
 
 def _number_shown(number: float, format: str) -> str | None:
-    """Return a number as a format with a unit, a currency, a percent sign or leading zeros shows it, else None."""
+    """Return a number as a format with a unit, a currency, a percent sign or leading zeros shows
+    it, else None.
+    """
     sections = [found[1] for found in _SECTION.finditer(format)][:-1] or [format]
     place = 1 if number < 0 and sections[1:] else 2 if number == 0 and sections[2:] else 0
     parts = list(_PART.finditer(sections[place]))
     digits = [part["digits"] for part in parts if part["digits"]]
-    written = ["".join(part[name] or "" for name in ("quoted", "escaped", "currency", "sign")) for part in parts]
+    written = [
+        "".join(part[name] or "" for name in ("quoted", "escaped", "currency", "sign"))
+        for part in parts
+    ]
     is_more = any(re.search(r"[^\W\d_]|[%$€£¥°″′]", text) for text in written) or any(
         re.match("00", one) for one in digits
     )
@@ -235,13 +287,17 @@ def _number_shown(number: float, format: str) -> str | None:
     if numbers is None:
         return None
     shown_numbers = iter(numbers)
-    text = "".join(next(shown_numbers) if part["digits"] else one for part, one in zip(parts, written, strict=True))
+    text = "".join(
+        next(shown_numbers) if part["digits"] else one
+        for part, one in zip(parts, written, strict=True)
+    )
     is_below = number < 0 and place == 0 and re.search("[1-9]", "".join(numbers))
     return ("-" if is_below else "") + " ".join(text.split())
 
 
 def _digits_shown(number: Decimal, groups: Sequence[str]) -> list[str] | None:
-    """Return the digits of a number in the groups of a format, or None if there are several that are not all zeros.
+    """Return the digits of a number in the groups of a format, or None if there are several that
+    are not all zeros.
 
     >>> _digits_shown(Decimal("1234.5"), ["#,##0.00"]), _digits_shown(Decimal(123456789), ["000", "00", "0000"])
     (['1,234.50'], ['123', '45', '6789'])
@@ -256,7 +312,8 @@ def _digits_shown(number: Decimal, groups: Sequence[str]) -> list[str] | None:
             several.append(text[-len(group) :])
             text = text[: -len(group)]
         return [text, *reversed(several)]
-    pattern, thousands = groups[0].rstrip(","), len(groups[0]) - len(groups[0].rstrip(","))
+    pattern = groups[0].rstrip(",")
+    thousands = len(groups[0]) - len(groups[0].rstrip(","))
     before, point, after = pattern.partition(".")
     after = after.replace(",", "")
     rounded = (number / 1000**thousands).quantize(Decimal(1).scaleb(-len(after)), ROUND_HALF_UP)
@@ -270,7 +327,9 @@ def _digits_shown(number: Decimal, groups: Sequence[str]) -> list[str] | None:
 
 
 def _clock_shown(value: timedelta | time, format: str) -> str:
-    """Return a duration, or a time of the day, as its format shows it, or "" if it is a format of another kind."""
+    """Return a duration, or a time of the day, as its format shows it, or "" if it is a format of
+    another kind.
+    """
     if re.search("am/pm|general|0", re.sub(r"\[[^\]]*\]", "", format), re.IGNORECASE):
         return ""
     if isinstance(value, time):

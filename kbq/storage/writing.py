@@ -1,7 +1,8 @@
-"""Writing: put files in their places so that a kill or a power cut leaves the old one or the new one.
+"""Writing: put files in their places so that a kill or a power cut leaves the old one or the new
+one.
 
-A file is written under a fresh random name, synchronised, and moved to its place, which follows no link. One lock keeps
-other processes out.
+A file is written under a fresh random name, synchronised, and moved to its place, which follows no
+link. One lock keeps other processes out.
 """
 
 import errno
@@ -29,7 +30,9 @@ ADVICE = {  # advice by error; a full disk has its own
     **dict.fromkeys(_BAD_NAMES, "choose another name"),
     **{error: CANNOT_READ[error] for error in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)},
 }
-NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+NOT_FOLLOWED = (
+    getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+)
 # Errors of folders: CIFS, FUSE, Windows.
 NOT_SYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}
 
@@ -43,8 +46,8 @@ except ImportError:  # Windows cannot lock folders
 def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
     """Hold an exclusive, advisory lock on a folder or file, where the system supports locks.
 
-    Raises KbqError, which names `what` or else `path`, if another process holds the lock. Without locks, an error of
-    the work says so, as another process may be its cause.
+    Raises KbqError, which names `what` or else `path`, if another process holds the lock. Without
+    locks, an error of the work says so, as another process may be its cause.
     """
     if fcntl is None:
         yield
@@ -53,12 +56,20 @@ def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
     try:
         found = _lock(handle)
         if found == "taken":
-            raise KbqError(f"another kbq process is writing to {what or path}: wait until it is done")
+            raise KbqError(
+                f"another kbq process is writing to {what or path}: wait until it is done"
+            )
         yield
     except KbqError as error:
         if found == "impossible" and str(path) in error.args[0]:
-            advice = "make sure that no other kbq process writes to it, and try again before anything else"
-            error.args = (f"{error.args[0]}; but its file system has no locks: {advice}", *error.args[1:])
+            advice = (
+                "make sure that no other kbq process writes to it, and try again before anything "
+                "else"
+            )
+            error.args = (
+                f"{error.args[0]}; but its file system has no locks: {advice}",
+                *error.args[1:],
+            )
         raise
     finally:
         os.close(handle)
@@ -81,12 +92,16 @@ def _lock(handle: int) -> Literal["held", "taken", "impossible"]:
 
 
 class StrangeFileError(KbqError):
-    """A link, a device, or a file with another name elsewhere, where kbq would use a file of its own."""
+    """A link, a device, or a file with another name elsewhere, where kbq would use a file of its
+    own.
+    """
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a new, empty file that atomically replaces `path` at the end; remove what killed runs have left of it."""
+    """Yield a new, empty file that atomically replaces `path` at the end; remove what killed runs
+    have left of it.
+    """
     partial = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
     with partial.open("xb") as file:
         lock(file.fileno())  # keeps other processes from taking it for a leftover
@@ -120,14 +135,17 @@ def open_to_grow(path: Path) -> BinaryIO:
     """Open a file to read and to append to under its own name, and create it if it does not exist.
 
     Raises:
-        StrangeFileError: it is a link, not a file, or has a second name under which it would change, too.
+        StrangeFileError: it is a link, not a file, or has a second name under which it would
+            change, too.
     """
     advice = f"put a copy in its place, or remove {path.name}"
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | NOT_FOLLOWED, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise StrangeFileError(f"{path} is a link, which kbq does not write into: {advice}") from None
+            raise StrangeFileError(
+                f"{path} is a link, which kbq does not write into: {advice}"
+            ) from None
         raise
     facts = os.fstat(handle)
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
@@ -188,9 +206,12 @@ def writing_to(
         yield
     except errors as problem:
         reason = (isinstance(problem, OSError) and problem.strerror) or first_line(problem)
-        number = problem.errno if isinstance(problem, OSError) else errno.ENOSPC  # a library's words for a full disk
+        # A library's words for a full disk.
+        number = problem.errno if isinstance(problem, OSError) else errno.ENOSPC
         otherwise = "free disk space" if number in FULL else CHECK
-        advice = advice or ADVICE.get(number or 0) or f"{otherwise}{f'; {RESUMES}' if goes_on else ''}"
+        advice = (
+            advice or ADVICE.get(number or 0) or f"{otherwise}{f'; {RESUMES}' if goes_on else ''}"
+        )
         raise error(f"{path} cannot be written ({reason}): {advice}") from problem
 
 
@@ -205,7 +226,8 @@ def name_again(source: Path, target: Path) -> None:
 def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
     """Yield the whole lines of a file that grows line by line, and cut off the rest.
 
-    A kill leaves an unfinished line at the end; a power cut leaves zeros in place of bytes that were not on the disk.
+    A kill leaves an unfinished line at the end; a power cut leaves zeros in place of bytes that
+    were not on the disk.
     """
     end = file.seek(0)
     for line in file:
@@ -228,7 +250,9 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_received(path: Path, content: bytes) -> None:
-    """Put a file in its place as a whole, without waiting for the disk: whoever has sent it still has it."""
+    """Put a file in its place as a whole, without waiting for the disk: whoever has sent it still
+    has it.
+    """
     partial = path.with_name(f".{secrets.token_hex(6)}.tmp")
     try:
         partial.write_bytes(content)

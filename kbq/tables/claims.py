@@ -19,14 +19,20 @@ from kbq.tables.options import Dates
 from kbq.text import html
 from kbq.text.normal_forms import tidy
 
-CLAIMS, RUN = ".claims.jsonl", ".run.json"  # endings of a file of claims, and of the file that says their origin
+# Endings of a file of claims, and of the file that says their origin.
+CLAIMS = ".claims.jsonl"
+RUN = ".run.json"
 ValueType = Literal["text", "page", "date", "quantity"]
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class QuantityValue(msgspec.Struct, frozen=True, tag_field="type", tag="quantity", omit_defaults=True):
-    """A number in decimal digits, and its unit as in the text, perhaps none; with words that make it less exact."""
+class QuantityValue(
+    msgspec.Struct, frozen=True, tag_field="type", tag="quantity", omit_defaults=True
+):
+    """A number in decimal digits, and its unit as in the text, perhaps none; with words that make
+    it less exact.
+    """
 
     number: str
     unit: str
@@ -68,7 +74,8 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One value of one cell; `value` is the text of the source, paragraph[start:end], tidied (see `normal_forms`).
+    """One value of one cell; `value` is the text of the source, paragraph[start:end], tidied (see
+    `normal_forms`).
 
     In `sentence`, it is untidied: sentence[start - sentence_start : end - sentence_start].
     """
@@ -87,7 +94,8 @@ class Claim:
     sentence_start: Count
     normal: NormalForm | None = None  # None if there is any doubt
     by_hand: bool = False  # typed by a person, without a page, as the text does not say it
-    says_the_same: Count = 1  # distinct places with the same value among the reranked ones, this one included
+    # Distinct places with the same value among the reranked ones, this one included.
+    says_the_same: Count = 1
     alternatives: tuple[Alternative, ...] = ()
     # Metadata of the page, from its corpus.
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -98,21 +106,41 @@ class Claim:
     @property
     def parts(self) -> tuple[str, str, str]:
         """The sentence in three parts: before the value, the value, and after it."""
-        start, end = self.start - self.sentence_start, self.end - self.sentence_start
+        start = self.start - self.sentence_start
+        end = self.end - self.sentence_start
         return self.sentence[:start], self.sentence[start:end], self.sentence[end:]
 
     def _repr_html_(self) -> str:
-        cells = html.text(self.subject), html.text(self.relation), html.element("b", html.text(self.value))
-        probability = "" if self.probability is None else html.bar(self.probability, percentage(self.probability))
+        cells = (
+            html.text(self.subject),
+            html.text(self.relation),
+            html.element("b", html.text(self.value)),
+        )
+        probability = (
+            ""
+            if self.probability is None
+            else html.bar(self.probability, percentage(self.probability))
+        )
         row = [
-            html.element("td", one) for one in (*cells, probability, html.marked(*self.parts), html.text(self.title))
+            html.element("td", one)
+            for one in (*cells, probability, html.marked(*self.parts), html.text(self.title))
         ]
-        return html.table(("subject", "relation", "value", "probability", "evidence", "page"), [row])
+        return html.table(
+            ("subject", "relation", "value", "probability", "evidence", "page"), [row]
+        )
 
     @property
     def digest(self) -> str:
         """A name that the same value from the same place has in every run."""
-        parts = (self.subject, self.relation, self.value, self.page_id, self.paragraph, self.start, self.end)
+        parts = (
+            self.subject,
+            self.relation,
+            self.value,
+            self.page_id,
+            self.paragraph,
+            self.start,
+            self.end,
+        )
         return digest_of_bytes(repr(parts).encode("utf-8", "backslashreplace"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,7 +153,8 @@ class Claim:
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Return the claim from `to_dict`.
 
-        Raises ValueError if a field is missing, unknown or of another type, or the value is not at its place.
+        Raises ValueError if a field is missing, unknown or of another type, or the value is not at
+        its place.
         """
         unknown = [name for name in fields if name not in cls.__slots__]
         if unknown:
@@ -150,13 +179,17 @@ class Source:
 def written(claim: Claim, dates: Dates) -> str:
     """Return a value as a table shows it.
 
-    `dates`: `text`, as in the source; `edtf`; or `iso`, except for decades and "circa", which ISO cannot express.
-    Julian dates always stay as in the source.
+    `dates`: `text`, as in the source; `edtf`; or `iso`, except for decades and "circa", which ISO
+    cannot express. Julian dates always stay as in the source.
     """
     if dates == "text" or not isinstance(claim.normal, DateValue) or claim.normal.julian:
         return claim.value
     edtf = claim.normal.edtf
-    return edtf if dates == "edtf" or re.fullmatch(r"-?[0-9]{4}(-[0-9]{2}){0,2}", edtf) else claim.value
+    return (
+        edtf
+        if dates == "edtf" or re.fullmatch(r"-?[0-9]{4}(-[0-9]{2}){0,2}", edtf)
+        else claim.value
+    )
 
 
 def write_claims(path: Path, claims: Iterable[Claim]) -> None:
@@ -170,7 +203,9 @@ def write_json_lines(path: Path, rows: Iterable[object]) -> None:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    r"""Replace a text file atomically. Lone surrogates, which UTF-8 cannot encode, become the escapes \ud800."""
+    r"""Replace a text file atomically. Lone surrogates, which UTF-8 cannot encode, become the
+    escapes \ud800.
+    """
     with (
         writing_to(path, KbqError),
         replacing(path) as partial,

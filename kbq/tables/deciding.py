@@ -47,13 +47,18 @@ from kbq.text.normal_forms import normalised
 
 Choice = Literal["accept", "reject", "undo"]
 Cell: TypeAlias = tuple[str, str]  # subject and relation
-LONGEST, LONGEST_ID = 4096, 64  # characters of a value, and of an id
+# Characters of a value, and of an id.
+LONGEST = 4096
+LONGEST_ID = 64
 HOW = "write subject, relation, value, and decision, which is accept, reject or undo"
 
 AROUND = 80  # characters on either side of a value that may say "about" or "BC"
-DEMANDED = {"date": DateValue, "quantity": QuantityValue}  # a value of these types must have this form
-# The rules name relations as known.toml does; a relation of any other name is known by its property.
-EARLIER, LATER = ("replaces", "follows"), ("replaced by", "followed by")
+# A value of these types must have this form.
+DEMANDED = {"date": DateValue, "quantity": QuantityValue}
+# The rules name relations as known.toml does; a relation of any other name is known by its
+# property.
+EARLIER = ("replaces", "follows")
+LATER = ("replaced by", "followed by")
 RIVALS = (  # relations that exclude one another for the same pair
     frozenset({"spouse", "unmarried partner", "father", "mother", "child", "sibling"}),
     frozenset({"date of birth", "date of death"}),
@@ -62,22 +67,64 @@ RIVALS = (  # relations that exclude one another for the same pair
     *(frozenset(pair) for pair in product(EARLIER, LATER)),
     frozenset({"parent organization", "has subsidiary"}),
 )
-IN_ONE_PLACE = frozenset({"place of birth", "place of death", "residence"})  # both may be right if two places say so
+# Both may be right if two places say so.
+IN_ONE_PLACE = frozenset({"place of birth", "place of death", "residence"})
 IN_TIME = {  # a beginning, its end, and the most years between them
     ("date of birth", "date of death"): 120,
     ("inception", "dissolved, abolished or demolished date"): 3000,
     ("start time", "end time"): 3000,
 }
-OCCUPATION, SUBCLASS, LOCATED_IN = "P106", "P279", "P131"
+OCCUPATION = "P106"
+SUBCLASS = "P279"
+LOCATED_IN = "P131"
 
-OF_SEVERAL = frozenset(  # persons, and occupations: of names of organisations and works, "and" is often a part
-    ("P26", "P40", "P50", "P57", "P58", "P86", "P112", "P161", "P162", "P175", "P3373", "P674", OCCUPATION)
+# persons, and occupations: of names of organisations and works, "and" is often a part.
+OF_SEVERAL = frozenset(
+    (
+        "P26",
+        "P40",
+        "P50",
+        "P57",
+        "P58",
+        "P86",
+        "P112",
+        "P161",
+        "P162",
+        "P175",
+        "P3373",
+        "P674",
+        OCCUPATION,
+    )
 )
 KIN = frozenset({"P22", "P25", "P26", "P40", "P451", "P1038", "P3373"})
 PLACES = frozenset(  # relations of places, countries, languages
-    ("P17", "P19", "P20", "P27", "P30", "P36", "P37", "P47", "P103", "P131", "P159", "P190", "P205", "P276", "P282",
-     "P364", "P407", "P495", "P551", "P706", "P840", "P937", "P1412", "P2936")
-)  # fmt: skip
+    (
+        "P17",
+        "P19",
+        "P20",
+        "P27",
+        "P30",
+        "P36",
+        "P37",
+        "P47",
+        "P103",
+        "P131",
+        "P159",
+        "P190",
+        "P205",
+        "P276",
+        "P282",
+        "P364",
+        "P407",
+        "P495",
+        "P551",
+        "P706",
+        "P840",
+        "P937",
+        "P1412",
+        "P2936",
+    )
+)
 OF_PERSONS = OF_SEVERAL - {OCCUPATION} | {"P22", "P25"}  # father and mother are one each
 EXACT = 0.25  # share of a year's probability that a day of that year must have to take its place
 
@@ -86,7 +133,9 @@ SURE = 0.9  # chance of both: "was born and died in Vienna"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A person's decision on a value; accepting "" leaves the cell empty, as the text does not state it."""
+    """A person's decision on a value; accepting "" leaves the cell empty, as the text does not
+    state it.
+    """
 
     subject: str
     relation: str
@@ -107,22 +156,30 @@ Decided: TypeAlias = Mapping[Cell, Mapping[str, Decision]]
 
 
 def decision_of(fields: Mapping[str, object]) -> Decision:
-    """Return the decision in a JSON object, whose other fields are ignored. Raises KbqError if there is none."""
+    """Return the decision in a JSON object, whose other fields are ignored. Raises KbqError if
+    there is none.
+    """
     texts = [fields.get(name) for name in ("subject", "relation", "value", "decision")]
     more = [fields.get(name, "") for name in ("reviewer", "time", "id")]
-    if not all(isinstance(text, str) for text in (*texts, *more)) or texts[3] not in get_args(Choice):
+    if not all(isinstance(text, str) for text in (*texts, *more)) or texts[3] not in get_args(
+        Choice
+    ):
         raise KbqError(f"is not a decision: {HOW}")
     subject, relation, value = map(subject_of, texts[:3])
     if not subject or not relation:
         raise KbqError(f"names no cell: {HOW}")
     longest = max(map(len, (subject, relation, value, *map(str, more))))
     if longest > LONGEST or len(str(more[2])) > LONGEST_ID:
-        raise KbqError(f"has a text of {longest:,} characters: {LONGEST:,} at most are kept, {LONGEST_ID} of an id")
+        raise KbqError(
+            f"has a text of {longest:,} characters: {LONGEST:,} at most are kept, {LONGEST_ID} of "
+            "an id"
+        )
     return Decision(subject, relation, value, texts[3], *map(subject_of, more))  # type: ignore[arg-type]
 
 
 def read_decisions(path: Path, note: Note = unheard) -> dict[Cell, dict[str, Decision]]:
-    """Return the valid decisions of a file of JSON lines, to which a service may be writing: see `read_rows`.
+    """Return the valid decisions of a file of JSON lines, to which a service may be writing: see
+    `read_rows`.
 
     Raises KbqError if lines are not decisions; all are named.
     """
@@ -134,7 +191,9 @@ def read_decisions(path: Path, note: Note = unheard) -> dict[Cell, dict[str, Dec
         except KbqError as error:
             problems.append(f"{path}:{number}: {error}")
     if problems:
-        raise KbqError(f"{path} has {len(problems):,} lines that are not decisions: {HOW}", problems)
+        raise KbqError(
+            f"{path} has {len(problems):,} lines that are not decisions: {HOW}", problems
+        )
     return decided(decisions)
 
 
@@ -149,8 +208,12 @@ def decided(decisions: Iterable[Decision]) -> dict[Cell, dict[str, Decision]]:
     return {cell: values for cell, values in cells.items() if values}
 
 
-def judged_values(claims: Iterable[Claim], decisions: Mapping[str, Decision], takes_many: bool) -> Iterator[Judged]:
-    """Yield what people say of the values of a cell. Of many, one that nobody decided on may be right, too."""
+def judged_values(
+    claims: Iterable[Claim], decisions: Mapping[str, Decision], takes_many: bool
+) -> Iterator[Judged]:
+    """Yield what people say of the values of a cell. Of many, one that nobody decided on may be
+    right, too.
+    """
     accepted = {value for value, decision in decisions.items() if decision.choice == "accept"}
     excludes_others = bool(accepted) and (not takes_many or accepted == {""})
     for claim in claims:
@@ -160,7 +223,8 @@ def judged_values(claims: Iterable[Claim], decisions: Mapping[str, Decision], ta
 
 
 def disputed(decisions: Decided, many: Collection[str]) -> list[tuple[Decision, Decision]]:
-    """Return the last two values accepted for each cell on which reviewers differ; the last of them counts.
+    """Return the last two values accepted for each cell on which reviewers differ; the last of them
+    counts.
 
     `many`: relations with several values in a cell, on which reviewers may differ.
     """
@@ -173,12 +237,15 @@ def disputed(decisions: Decided, many: Collection[str]) -> list[tuple[Decision, 
 
 
 def obeyed(
-    claims: Sequence[Claim], slot: Slot, decisions: Mapping[str, Decision],
+    claims: Sequence[Claim],
+    slot: Slot,
+    decisions: Mapping[str, Decision],
     normal: Callable[[str, Relation], NormalForm | None],
-) -> list[Claim]:  # fmt: skip
+) -> list[Claim]:
     """Return the claims of a cell with all values that people accepted, found or not.
 
-    `claims`: without the rejected values. `normal`: returns the normal form of a value of a relation.
+    `claims`: without the rejected values. `normal`: returns the normal form of a value of a
+    relation.
     """
     wanted = [decision for decision in decisions.values() if decision.choice == "accept"]
     if wanted and not wanted[-1].value:
@@ -190,12 +257,19 @@ def obeyed(
     found = {normalised(claim.value): claim for claim in claims}
     keys = [normalised(decision.value) for decision in wanted]
     chosen = [
-        found[key] if key in found else by_hand(slot, decision.value, normal(decision.value, slot.relation))
+        found[key]
+        if key in found
+        else by_hand(slot, decision.value, normal(decision.value, slot.relation))
         for key, decision in zip(keys, wanted, strict=True)
     ]
     left = [claim for key, claim in found.items() if key not in keys]
     also = [claim for claim in left if claim.accepted] if slot.relation.values == "many" else []
-    alternatives = [other for claim in claims for other in claim.alternatives if normalised(other.value) not in keys]
+    alternatives = [
+        other
+        for claim in claims
+        for other in claim.alternatives
+        if normalised(other.value) not in keys
+    ]
     alternatives = [*(Alternative.of(claim) for claim in left if claim not in also), *alternatives]
     shown = [replace(claim, accepted=True, alternatives=()) for claim in (*chosen, *also)]
     return [replace(shown[0], alternatives=tuple(alternatives)), *shown[1:]]
@@ -204,22 +278,43 @@ def obeyed(
 def by_hand(slot: Slot, value: str, normal: NormalForm | None) -> Claim:
     """Return the claim of a typed value, which is its own evidence."""
     return Claim(
-        subject=slot.subject, relation=slot.relation.name, value=value, probability=None, accepted=True, page_id="",
-        title="", paragraph=0, start=0, end=len(value), sentence=value, sentence_start=0, normal=normal, by_hand=True,
-    )  # fmt: skip
+        subject=slot.subject,
+        relation=slot.relation.name,
+        value=value,
+        probability=None,
+        accepted=True,
+        page_id="",
+        title="",
+        paragraph=0,
+        start=0,
+        end=len(value),
+        sentence=value,
+        sentence_start=0,
+        normal=normal,
+        by_hand=True,
+    )
 
 
 def without_cell(decisions: Decided, slots: Iterable[Slot]) -> list[Decision]:
     """Return the decisions on cells that are not asked for, which change nothing."""
     cells = {slot.cell for slot in slots}
-    return [decision for cell, values in decisions.items() if cell not in cells for decision in values.values()]
+    return [
+        decision
+        for cell, values in decisions.items()
+        if cell not in cells
+        for decision in values.values()
+    ]
 
 
 def without_value(decisions: Mapping[str, Decision], texts: Iterable[str]) -> list[Decision]:
     """Return the rejections of values that were not found for their cell, which change nothing."""
-    rejected = {value: decision for value, decision in decisions.items() if decision.choice == "reject"}
+    rejected = {
+        value: decision for value, decision in decisions.items() if decision.choice == "reject"
+    }
     found = [normalised(text) for text in texts] if rejected else []
-    return [decision for value, decision in rejected.items() if not any(value in text for text in found)]
+    return [
+        decision for value, decision in rejected.items() if not any(value in text for text in found)
+    ]
 
 
 @dataclass(slots=True)
@@ -238,18 +333,26 @@ class _Value:
 class Decider:
     """Makes claims of answers."""
 
-    def __init__(self, titles: Titles, min_probability: float, top: int, decisions: Decided) -> None:
+    def __init__(
+        self, titles: Titles, min_probability: float, top: int, decisions: Decided
+    ) -> None:
         """`top`: the number of alternatives to keep."""
-        self._titles, self._min_probability, self._top, self._decisions = titles, min_probability, top, decisions
+        self._titles = titles
+        self._min_probability = min_probability
+        self._top = top
+        self._decisions = decisions
         self.lessons: Mapping[str, RelationLesson] = {}  # what decisions taught, by relation
         self._sentences = lru_cache(256)(Sentences)
 
-    def claims(self, slot: Slot, answers: Iterable[Sequence[Answer]], page_id: str = "") -> list[Claim]:
+    def claims(
+        self, slot: Slot, answers: Iterable[Sequence[Answer]], page_id: str = ""
+    ) -> list[Claim]:
         """Return the accepted claims or else the best guess, if any.
 
         Args:
             answers: to each wording, best first.
-            page_id: the page of the subject, if several pages have its name; without it, none of their values is sure.
+            page_id: the page of the subject, if several pages have its name; without it, none of
+                their values is sure.
         """
         relation = slot.relation
         lesson = self.lessons.get(relation.name)
@@ -257,7 +360,9 @@ class Decider:
             answers = [list(map(lesson.applied, found)) for found in answers]
         namesakes = 1 if page_id else len(self._titles.pages(slot.subject))
         if page_id:
-            answers = [[answer for answer in found if answer.page_id == page_id] for found in answers]
+            answers = [
+                [answer for answer in found if answer.page_id == page_id] for found in answers
+            ]
         elif namesakes > 1:
             answers = [[_shared(answer, namesakes) for answer in found] for found in answers]
         decided = {value: one.choice for value, one in self._decisions.get(slot.cell, {}).items()}
@@ -279,7 +384,8 @@ class Decider:
             said = [self._shaped(answer, whole_name_with_and, decided) for answer in said]
         if relation.property in OF_PERSONS:
             said = [self._shaped(answer, whole_name, decided) for answer in said]
-        meant = meanings(slot.queries[0], said)  # "racing driver" here, and "driver" there, are one value
+        # "racing driver" here, and "driver" there, are one value.
+        meant = meanings(slot.queries[0], said)
         if relation.property in (OCCUPATION, SUBCLASS):
             said = [self._shaped(answer, with_nouns, decided) for answer in said]
         distinct = _exact_dates(self._distinct(zip(said, meant, strict=True), relation))
@@ -287,7 +393,11 @@ class Decider:
         possible = [value for value in values if _may_be(value.answer.text, value.normal, relation)]
         chosen = [value for value in values if decided.get(value.key) == "accept"]
         if relation.values == "many":
-            chosen += [value for value in possible if value not in chosen and is_likely(value.answer, threshold)]
+            chosen += [
+                value
+                for value in possible
+                if value not in chosen and is_likely(value.answer, threshold)
+            ]
         elif not chosen:
             chosen = [value for value in possible[:1] if is_likely(value.answer, threshold)]
         shown, is_accepted = (chosen, True) if chosen else ((possible or values)[:1], False)
@@ -300,12 +410,20 @@ class Decider:
     def _is_title(self, text: str) -> bool:
         return self._titles.page(text) is not None
 
-    def _shaped(self, answer: Answer, shape: Callable[[Answer], Answer], decided: Mapping[str, Choice]) -> Answer:
-        """Return an answer in another form, unless a person decided on it as it is, or a page has its name."""
+    def _shaped(
+        self, answer: Answer, shape: Callable[[Answer], Answer], decided: Mapping[str, Choice]
+    ) -> Answer:
+        """Return an answer in another form, unless a person decided on it as it is, or a page has
+        its name.
+        """
         other = shape(answer)
         if other is answer or normalised(answer.text) in decided:
             return answer
-        return answer if self._titles.page(answer.text) and not self._titles.page(other.text) else other
+        return (
+            answer
+            if self._titles.page(answer.text) and not self._titles.page(other.text)
+            else other
+        )
 
     def consistent(
         self, claims: Sequence[Claim], relations: Iterable[Relation], apart: Collection[str] = ()
@@ -319,21 +437,30 @@ class Decider:
         rule_names = {name: known_name(relation) for name, relation in by_name.items()}
         of_subject: dict[tuple[str, str], list[int]] = defaultdict(list)
         for number, claim in enumerate(claims):
-            of_subject[claim.subject, claim.page_id if claim.subject in apart else ""].append(number)
+            of_subject[claim.subject, claim.page_id if claim.subject in apart else ""].append(
+                number
+            )
         kept = list(claims)
         for numbers in of_subject.values():
             likeliest = sorted(numbers, key=lambda number: -(claims[number].probability or 0.0))
             for place, number in enumerate(likeliest):
                 claim = claims[number]
                 better = (claims[other] for other in likeliest[:place])
-                rival = next((other for other in better if _exclude(other, claim, rule_names)), None)
+                rival = next(
+                    (other for other in better if _exclude(other, claim, rule_names)), None
+                )
                 if rival is not None and claim.probability is not None:
                     chance = round(claim.probability * (1 - (rival.probability or 0.0)), 4)
                     relation = by_name[claim.relation]
-                    is_accepted = _may_be(claim.value, claim.normal, relation) and chance >= self._threshold(relation)
+                    is_accepted = _may_be(
+                        claim.value, claim.normal, relation
+                    ) and chance >= self._threshold(relation)
                     kept[number] = replace(claim, probability=chance, accepted=is_accepted)
         counts = Counter((claim.subject, claim.relation) for claim in claims)
-        return [self._led(claim, by_name[claim.relation], counts[claim.subject, claim.relation]) for claim in kept]
+        return [
+            self._led(claim, by_name[claim.relation], counts[claim.subject, claim.relation])
+            for claim in kept
+        ]
 
     def _led(self, claim: Claim, relation: Relation, count: int) -> Claim:
         """Return a claim that no alternative of it is likelier than, unless a person accepted it.
@@ -350,25 +477,41 @@ class Decider:
             return claim
         if claim.accepted or count > 1:
             limit = claim.probability
-            others = [replace(other, probability=min(_chance(other), limit)) for other in claim.alternatives]
+            others = [
+                replace(other, probability=min(_chance(other), limit))
+                for other in claim.alternatives
+            ]
             return replace(claim, alternatives=tuple(others))
-        others = [Alternative.of(claim), *(other for other in claim.alternatives if other is not best)]
+        others = [
+            Alternative.of(claim),
+            *(other for other in claim.alternatives if other is not best),
+        ]
         place: dict[str, Any] = {name: getattr(best, name) for name in Alternative.__slots__}
         return replace(
-            claim, **place, normal=self.normal(best.value, relation), says_the_same=1,
+            claim,
+            **place,
+            normal=self.normal(best.value, relation),
+            says_the_same=1,
             metadata=claim.metadata if best.page_id == claim.page_id else {},
             alternatives=tuple(sorted(others, key=_chance, reverse=True)),
-        )  # fmt: skip
+        )
 
     def _threshold(self, relation: Relation) -> float:
-        return self._min_probability if relation.min_probability is None else relation.min_probability
+        return (
+            self._min_probability if relation.min_probability is None else relation.min_probability
+        )
 
     def _distinct(self, answers: Iterable[tuple[Answer, str]], relation: Relation) -> list[_Value]:
-        """Return the values in the order of their first answers; equal texts, meanings or normal forms are one."""
+        """Return the values in the order of their first answers; equal texts, meanings or normal
+        forms are one.
+        """
         by_key: dict[object, _Value] = {}
         values: list[_Value] = []
         for answer, meaning in answers:
-            around = answer.context[max(0, answer.start - AROUND) : answer.start], answer.context[answer.end :][:AROUND]
+            around = (
+                answer.context[max(0, answer.start - AROUND) : answer.start],
+                answer.context[answer.end :][:AROUND],
+            )
             # As it stands there, perhaps with a narrow blank in a number.
             normal = self.normal(answer.context[answer.start : answer.end], relation, *around)
             country = country_of(compared_words(answer.text), " ".join(relation.query))
@@ -382,11 +525,14 @@ class Decider:
             by_key |= {key: value for key in keys if key not in by_key}
         return values
 
-    def normal(self, text: str, relation: Relation, before: str = "", behind: str = "") -> NormalForm | None:
+    def normal(
+        self, text: str, relation: Relation, before: str = "", behind: str = ""
+    ) -> NormalForm | None:
         """Return the normal form of a value of a relation, given the text before and after it."""
         if relation.type in ("date", "quantity"):
             if ASKS_FOR_A_CHANGE.search(" ".join(relation.query)):
-                before = ASKS_FOR_A_CHANGE.sub("amount", before)  # a loss is what is asked for, not a negative amount
+                # A loss is what is asked for, not a negative amount.
+                before = ASKS_FOR_A_CHANGE.sub("amount", before)
             return normal_form(text, relation.type, before, behind)
         if relation.type == "text":
             return None
@@ -396,7 +542,9 @@ class Decider:
     def _alternative(self, answer: Answer) -> Alternative:
         first, last = self._sentences(answer.context).around(answer.start, answer.end)
         place = answer.page_id, answer.title, answer.paragraph, answer.start, answer.end
-        return Alternative(answer.text, _rounded(answer.probability), *place, answer.context[first:last], first)
+        return Alternative(
+            answer.text, _rounded(answer.probability), *place, answer.context[first:last], first
+        )
 
     def _claim(self, slot: Slot, value: _Value, is_accepted: bool) -> Claim:
         answer = value.answer
@@ -425,7 +573,8 @@ class Decider:
 
 
 def _exact_dates(values: Sequence[_Value]) -> list[_Value]:
-    """Return values without a date of which the same page has a more exact one, which is as probable then.
+    """Return values without a date of which the same page has a more exact one, which is as
+    probable then.
 
     "1867" gives way to "7 November 1867", if that is not much less likely by itself.
     """
@@ -441,12 +590,20 @@ def _exact_dates(values: Sequence[_Value]) -> list[_Value]:
 
 
 def _is_more_exact(other: _Value, value: _Value) -> bool:
-    """Whether a value is a date on the same page that says more than another, does not contradict it, and is likely."""
-    one, less = other.normal, value.normal
-    if not (isinstance(one, DateValue) and isinstance(less, DateValue)) or one.precision <= less.precision:
+    """Whether a value is a date on the same page that says more than another, does not contradict
+    it, and is likely.
+    """
+    one = other.normal
+    less = value.normal
+    if (
+        not (isinstance(one, DateValue) and isinstance(less, DateValue))
+        or one.precision <= less.precision
+    ):
         return False
     chances = other.answer.probability, value.answer.probability
-    is_likely_too = chances[0] is not None and chances[1] is not None and chances[0] >= EXACT * chances[1]
+    is_likely_too = (
+        chances[0] is not None and chances[1] is not None and chances[0] >= EXACT * chances[1]
+    )
     return is_likely_too and other.answer.page_id == value.answer.page_id and dates_agree(less, one)
 
 
@@ -454,7 +611,13 @@ def _things(relation: Relation) -> Things:
     """Return what a relation may have, as far as lists of them differ."""
     if relation.property in PLACES:
         return "places"
-    return "kin" if relation.property in KIN else "persons" if relation.property in OF_PERSONS else "others"
+    return (
+        "kin"
+        if relation.property in KIN
+        else "persons"
+        if relation.property in OF_PERSONS
+        else "others"
+    )
 
 
 def _shared(answer: Answer, namesakes: int) -> Answer:
@@ -464,7 +627,8 @@ def _shared(answer: Answer, namesakes: int) -> Answer:
 
 
 def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
-    """Yield the answers to a wording with a number that ranks them among others', never above a better one.
+    """Yield the answers to a wording with a number that ranks them among others', never above a
+    better one.
 
     It is the probability or, without one, the score; the reranker's scores are logarithms of odds.
     """
@@ -475,7 +639,9 @@ def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
 
 
 def _may_be(value: str, normal: NormalForm | None, relation: Relation) -> bool:
-    """Whether a value may have a relation's type. No country is an administrative unit, but a part of one is."""
+    """Whether a value may have a relation's type. No country is an administrative unit, but a part
+    of one is.
+    """
     name = normalised(value)
     if relation.property == LOCATED_IN and name in NAMES and name not in PARTS_OF_OTHERS:
         return False
@@ -483,7 +649,9 @@ def _may_be(value: str, normal: NormalForm | None, relation: Relation) -> bool:
 
 
 def _exclude(better: Claim, claim: Claim, rule_names: Mapping[str, str]) -> bool:
-    """Whether a claim cannot be right if a likelier one is. `rule_names`: of the relations, as rules name them."""
+    """Whether a claim cannot be right if a likelier one is. `rule_names`: of the relations, as
+    rules name them.
+    """
     dates = {rule_names[one.relation]: one.normal for one in (better, claim)}
     if _are_out_of_time(dates):
         return True
@@ -492,12 +660,18 @@ def _exclude(better: Claim, claim: Claim, rule_names: Mapping[str, str]) -> bool
         return False
     if any(names <= rivals for rivals in RIVALS):
         return True
-    is_one_place = (better.page_id, better.paragraph, better.start) == (claim.page_id, claim.paragraph, claim.start)
+    is_one_place = (better.page_id, better.paragraph, better.start) == (
+        claim.page_id,
+        claim.paragraph,
+        claim.start,
+    )
     return is_one_place and (claim.probability or 0.0) < SURE and names <= IN_ONE_PLACE
 
 
 def _are_out_of_time(dates: Mapping[str, NormalForm | None]) -> bool:
-    """Whether two dates of a subject exclude each other: an end before its beginning, or too long after it."""
+    """Whether two dates of a subject exclude each other: an end before its beginning, or too long
+    after it.
+    """
     for (first, last), longest in IN_TIME.items():
         begins = _years(dates.get(first))
         ends = _years(dates.get(last))

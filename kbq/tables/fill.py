@@ -53,30 +53,47 @@ from kbq.tables.values import agree, is_same
 from kbq.text.normal_forms import normalised
 
 MOST_KEPT = 16 * BATCH  # slots with kept answers that are decided between two reports
-WARM_UP, TIMED = 8, 64  # slots that a dry run asks for before the clock runs, and then
+# Slots that a dry run asks for before the clock runs, and then.
+WARM_UP = 8
+TIMED = 64
 Verdict = Literal["agrees", "also said", "contradicts", "not found"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 # Columns of a verdict.
 EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")
-FillReport = Callable[[int, int, int], None]  # called with the numbers of slots done, of all, and of filled ones
+# Called with the numbers of slots done, of all, and of filled ones.
+FillReport = Callable[[int, int, int], None]
 PAGE_ID = "page_id"  # column of a table that names the page of its subject
 NAMED = 10  # decisions without effect in notes
-HINTS, COMPARED = 20, 1000  # relations that are checked for typing errors, and columns that each is compared with
+# Relations that are checked for typing errors, and columns that each is compared with.
+HINTS = 20
+COMPARED = 1000
 # Least likeness of a relation to a column: one letter differs; "date of birth" is not "place of
 # birth".
 LIKENESS = 0.9
 
 
 class Filling:
-    """A table that is being filled or checked: its questions, and the table that the claims make of it."""
+    """A table that is being filled or checked: its questions, and the table that the claims make of
+    it.
+    """
 
     def __init__(
-        self, kb: Searcher, table: Table, relations: Sequence[Relation], options: FillOptions, search: SearchOptions,
+        self,
+        kb: Searcher,
+        table: Table,
+        relations: Sequence[Relation],
+        options: FillOptions,
+        search: SearchOptions,
         decisions: Decided,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raise KbqError if nothing can be asked, or nothing would have a probability."""
-        self._kb, self._table, self._relations, self._options, self._search = kb, table, relations, options, search
-        self._decisions, self._pages = decisions, Pages(kb.shards)
+        self._kb = kb
+        self._table = table
+        self._relations = relations
+        self._options = options
+        self._search = search
+        self._decisions = decisions
+        self._pages = Pages(kb.shards)
         threshold = options.threshold(kb, search)
         self._decider = Decider(kb.titles, threshold, options.top, decisions)
         self._undecided = Decider(kb.titles, threshold, 0, {})  # decides as if nobody had decided
@@ -85,41 +102,58 @@ class Filling:
                 kb.check(replace(search, min_probability=relation.min_probability))
         self._markers = empty_markers(options.empty)
         self._asked_for: dict[str, tuple[int, ...]] = {}  # numbers of relations, by subject
-        self.namesakes: dict[str, tuple[str, ...]] = {}  # ids of the pages of each subject that has several
+        # Ids of the pages of each subject that has several.
+        self.namesakes: dict[str, tuple[str, ...]] = {}
         self.apart: dict[str, tuple[str, ...]] = {}  # pages that rows name, by subject, of these
         unasked = self._find_slots(kb.query_tokenizers(search))
         cells = [row.get(relation.name) for row in table.rows for relation in relations]
         markers = [cell for cell in cells if not is_empty(cell) and is_empty(cell, self._markers)]
         queries = sum(len(slot.relation.query) for slot in self.slots)
         asked = sum(map(len, self._asked_for.values()))
-        self.counts = FillCounts(len(table.rows), asked, queries, markers=len(markers), unasked=tuple(unasked))
+        self.counts = FillCounts(
+            len(table.rows), asked, queries, markers=len(markers), unasked=tuple(unasked)
+        )
         self._asked = 0  # queries
-        self.useless = without_cell(decisions, self.slots)  # decisions that change nothing, as far as is known
+        # Decisions that change nothing, as far as is known.
+        self.useless = without_cell(decisions, self.slots)
 
     @property
     def slots(self) -> Iterator[Slot]:
         """Each subject, in the order of its first row, with the relations of its cells, each once."""
-        return (Slot(name, self._relations[number]) for name, found in self._asked_for.items() for number in found)
+        return (
+            Slot(name, self._relations[number])
+            for name, found in self._asked_for.items()
+            for number in found
+        )
 
     def _find_slots(self, tokenizers: Sequence[ReadsQueries]) -> list[str]:
-        """Find the cells that the options ask for; return the problems of rows that cannot be asked for."""
-        subject, relations, options = self._options.subject, self._relations, self._options
+        """Find the cells that the options ask for; return the problems of rows that cannot be asked
+        for.
+        """
+        subject = self._options.subject
+        relations = self._relations
+        options = self._options
         self._table.refuse_without(subject)
         if any(relation.name == subject for relation in relations):
             raise KbqError(
-                f"{subject!r} is the column of subjects, and cannot be filled itself: ask for other relations"
+                f"{subject!r} is the column of subjects, and cannot be filled itself: ask for "
+                "other relations"
             )
-        count, unasked = 0, []
+        count = 0
+        unasked = []
         for place, row in enumerate(self._table.rows, start=1):
             name = subject_of(row.get(subject))
             known = self._asked_for.get(name, ())
             more = [
                 number
                 for number, relation in enumerate(relations)
-                if number not in known and (options.overwrite or self.is_empty(row, relation) != options.check)
+                if number not in known
+                and (options.overwrite or self.is_empty(row, relation) != options.check)
             ]
             more = more[: options.limit - count] if options.limit else more
-            queries = (query for number in more if name for query in Slot(name, relations[number]).queries)
+            queries = (
+                query for number in more if name for query in Slot(name, relations[number]).queries
+            )
             problem = next(filter(None, (_problem(query, tokenizers) for query in queries)), "")
             if problem:
                 unasked.append(f"row {place}: {problem}")
@@ -131,18 +165,25 @@ class Filling:
         if unasked and not count:
             raise KbqError("no subject can be asked for", unasked)
         if not count:
-            cell, instead = "an empty cell", "--overwrite asks for all cells, and --check compares them"
+            cell = "an empty cell"
+            instead = "--overwrite asks for all cells, and --check compares them"
             if options.overwrite:
-                cell, instead = "a cell", "give the table some rows"
+                cell = "a cell"
+                instead = "give the table some rows"
             elif options.check:
-                cell, instead = "a cell with a value", "leave out --check"
+                cell = "a cell with a value"
+                instead = "leave out --check"
             columns = ", ".join(repr(relation.name) for relation in relations)
             raise KbqError(f"no row has a subject and {cell} in {columns}: {instead}")
         return unasked
 
     def _find_namesakes(self, name: str, row: Row) -> None:
-        """Note the pages of a subject's name, if there are several, and the one of them that a row names."""
-        pages = self.namesakes.get(name) or tuple(page.page_id for page in self._kb.titles.pages(name))
+        """Note the pages of a subject's name, if there are several, and the one of them that a row
+        names.
+        """
+        pages = self.namesakes.get(name) or tuple(
+            page.page_id for page in self._kb.titles.pages(name)
+        )
         if len(pages) < 2:
             return
         self.namesakes[name] = pages
@@ -164,11 +205,14 @@ class Filling:
             report(done, self.counts.cells, filled)
         return claims
 
-    def batches(self, kept: AnswerCache, size: int | None = None) -> Iterator[list[tuple[Slot, list[Claim]]]]:
-        """Yield slots, some at a time, with their final claims; about `size` queries are asked at once.
+    def batches(
+        self, kept: AnswerCache, size: int | None = None
+    ) -> Iterator[list[tuple[Slot, list[Claim]]]]:
+        """Yield slots, some at a time, with their final claims; about `size` queries are asked at
+        once.
 
-        A claim may rule out another one of the same subject, so the slots of a subject come together, once all of them
-        have answers.
+        A claim may rule out another one of the same subject, so the slots of a subject come
+        together, once all of them have answers.
         """
         size = size or self._kb.batch_size
         self._learn(kept)
@@ -186,7 +230,9 @@ class Filling:
             own = sum(one.subject == slot.subject for one, _ in waiting)
             whole = len(waiting) - (own if own < len(self._asked_for[slot.subject]) else 0)
             yield self._final(waiting[:whole])
-            slots, missing, waiting = [], {}, waiting[whole:]
+            slots = []
+            missing = {}
+            waiting = waiting[whole:]
 
     def _final(self, cells: Sequence[tuple[Slot, list[Claim]]]) -> list[tuple[Slot, list[Claim]]]:
         """Apply the rules of a row, and people's decisions, to the cells of whole subjects."""
@@ -194,12 +240,16 @@ class Filling:
         claims_of_all = [claim for _, claims in cells for claim in claims]
         kept = iter(self._decider.consistent(claims_of_all, self._relations, self.apart))
         final = [(slot, decided, list(islice(kept, count))) for slot, decided, count in found]
-        return [(slot, obeyed(claims, slot, decided, self._decider.normal)) for slot, decided, claims in final]
+        return [
+            (slot, obeyed(claims, slot, decided, self._decider.normal))
+            for slot, decided, claims in final
+        ]
 
     def seconds(self) -> float:
         """Ask for some slots, and estimate the seconds for all."""
         workers = self._kb.batch_size // BATCH
-        warm_up, kept = workers * WARM_UP, AnswerCache(self._kb.shards)
+        warm_up = workers * WARM_UP
+        kept = AnswerCache(self._kb.shards)
         first = list(islice(self.slots, warm_up + workers * TIMED))
         timed = first[warm_up:] or first
         begun = 0.0
@@ -209,17 +259,38 @@ class Filling:
         return (time.monotonic() - begun) / len(timed) * self.counts.cells
 
     def _learn(self, kept: AnswerCache) -> None:
-        """Ask for the cells that people decided on, and learn how likely other values of their relations are."""
-        cells = [slot for slot in self.slots if slot.cell in self._decisions and slot.subject not in self.namesakes]
-        self._ask(list(dict.fromkeys(query for slot in cells for query in slot.queries if query not in kept)), kept)
+        """Ask for the cells that people decided on, and learn how likely other values of their
+        relations are.
+        """
+        cells = [
+            slot
+            for slot in self.slots
+            if slot.cell in self._decisions and slot.subject not in self.namesakes
+        ]
+        self._ask(
+            list(
+                dict.fromkeys(
+                    query for slot in cells for query in slot.queries if query not in kept
+                )
+            ),
+            kept,
+        )
         judged: dict[str, list[Judged]] = defaultdict(list)
         for slot in cells:
             claims = self._undecided.claims(slot, [kept[query] for query in slot.queries])
             takes_many = slot.relation.values == "many"
-            judged[slot.relation.name] += judged_values(claims, self._decisions[slot.cell], takes_many)
-        lessons = {name: lesson for name, values in judged.items() if (lesson := learned(values)) is not None}
+            judged[slot.relation.name] += judged_values(
+                claims, self._decisions[slot.cell], takes_many
+            )
+        lessons = {
+            name: lesson
+            for name, values in judged.items()
+            if (lesson := learned(values)) is not None
+        }
         self._decider.lessons = lessons
-        self.counts = replace(self.counts, taught={name: lesson.decisions for name, lesson in lessons.items()})
+        self.counts = replace(
+            self.counts, taught={name: lesson.decisions for name, lesson in lessons.items()}
+        )
 
     def _ask(self, queries: Sequence[str], kept: AnswerCache) -> None:
         for first in range(0, len(queries), self._kb.batch_size):
@@ -227,25 +298,37 @@ class Filling:
             kept.add(part, [result.answers for result in self._kb.results(part, self._search)])
             self._asked += len(part)
 
-    def _decided(self, slots: Sequence[Slot], missing: Sequence[str], kept: AnswerCache) -> list[list[Claim]]:
+    def _decided(
+        self, slots: Sequence[Slot], missing: Sequence[str], kept: AnswerCache
+    ) -> list[list[Claim]]:
         self._ask(missing, kept)
         claims = []
         for slot in slots:
             answers = [kept[query] for query in slot.queries]
             said = [answer for found in answers for answer in found]
-            texts = [answer.context[max(0, answer.start - AROUND) : answer.end + AROUND] for answer in said]
+            texts = [
+                answer.context[max(0, answer.start - AROUND) : answer.end + AROUND]
+                for answer in said
+            ]
             self.useless += without_value(self._decisions.get(slot.cell, {}), texts)
             claims.append(self._claims_of_slot(slot, answers))
         return claims
 
     def _claims_of_slot(self, slot: Slot, answers: Sequence[Sequence[Answer]]) -> list[Claim]:
-        """Return the claims of a slot, of each page that rows name if several have the subject's name."""
+        """Return the claims of a slot, of each page that rows name if several have the subject's
+        name.
+        """
         pages = self.apart.get(slot.subject, ("",))
-        return [claim for page_id in pages for claim in self._decider.claims(slot, answers, page_id)]
+        return [
+            claim for page_id in pages for claim in self._decider.claims(slot, answers, page_id)
+        ]
 
     def finished(self, claims: Sequence[Claim]) -> Table:
-        """Return the table with the accepted values or, of a check, the verdicts. `claims`: all, in order."""
-        table, options = self._table, self._options
+        """Return the table with the accepted values or, of a check, the verdicts. `claims`: all, in
+        order.
+        """
+        table = self._table
+        options = self._options
         by_slot: dict[tuple[str, str], list[Claim]] = defaultdict(list)
         for claim in claims:
             by_slot[claim.subject, claim.relation].append(claim)
@@ -254,12 +337,25 @@ class Filling:
             rows = list(self._verdicts(by_slot))
             counts = replace(counts, filled=sum(row["verdict"] == "agrees" for row in rows))
             return Table(
-                ("subject", "relation", "present", "verdict", *EVIDENCE), rows, tuple(claims), counts
+                ("subject", "relation", "present", "verdict", *EVIDENCE),
+                rows,
+                tuple(claims),
+                counts,
             ).all_filled()
-        accepted = {cell: said for cell, found in by_slot.items() if (said := [one for one in found if one.accepted])}
+        accepted = {
+            cell: said
+            for cell, found in by_slot.items()
+            if (said := [one for one in found if one.accepted])
+        }
         new = [relation.name for relation in self._relations if relation.name not in table.columns]
         rows = [self._filled(row, accepted) for row in table.rows]
-        return Table((*table.columns, *new), rows, tuple(claims), replace(counts, filled=len(accepted)), table)
+        return Table(
+            (*table.columns, *new),
+            rows,
+            tuple(claims),
+            replace(counts, filled=len(accepted)),
+            table,
+        )
 
     def _verdicts(self, claims: Mapping[tuple[str, str], Sequence[Claim]]) -> Iterator[Row]:
         """Yield a row for each value in the table: the verdict on it, and its evidence."""
@@ -269,20 +365,29 @@ class Filling:
                 said = self._of_row(row, subject, claims.get((subject, relation.name), ()))
                 for present in texts_of(row.get(relation.name), self._markers) if said else ():
                     verdict, claim = self._verdict(present, relation, said)
-                    judged = {"subject": subject, "relation": relation.name, "present": present, "verdict": verdict}
+                    judged = {
+                        "subject": subject,
+                        "relation": relation.name,
+                        "present": present,
+                        "verdict": verdict,
+                    }
                     yield judged | {key: getattr(claim, key, None) for key in EVIDENCE}
 
     def _of_row(self, row: Row, subject: str, claims: Sequence[Claim]) -> Sequence[Claim]:
-        """Return the claims of a cell that are of the page which a row names, if several have the subject's name."""
+        """Return the claims of a cell that are of the page which a row names, if several have the
+        subject's name.
+        """
         if subject not in self.apart:
             return claims
         return [claim for claim in claims if claim.page_id == row.get(PAGE_ID) or claim.by_hand]
 
-    def _verdict(self, present: str, relation: Relation, claims: Sequence[Claim]) -> tuple[Verdict, Claim | None]:
+    def _verdict(
+        self, present: str, relation: Relation, claims: Sequence[Claim]
+    ) -> tuple[Verdict, Claim | None]:
         """Return the verdict on a value, and the claim that it rests on.
 
-        A value on the same page as the claim may be as right ("actress and inventor"), so only a value that the page
-        lacks is contradicted, and never if several values may be right.
+        A value on the same page as the claim may be as right ("actress and inventor"), so only a
+        value that the page lacks is contradicted, and never if several values may be right.
         """
         titles = self._kb.titles
         accepted = [claim for claim in claims if claim.accepted]
@@ -291,7 +396,9 @@ class Filling:
                 return "agrees", claim
         for claim in claims:
             others = (other.value for other in claim.alternatives)
-            is_found = is_same(present, claim, titles) or any(agree(present, other, relation.name) for other in others)
+            is_found = is_same(present, claim, titles) or any(
+                agree(present, other, relation.name) for other in others
+            )
             if is_found or (claim.accepted and self._is_on_page(present, claim.page_id)):
                 return "also said", claim
         if accepted and relation.values == "one":
@@ -299,8 +406,12 @@ class Filling:
         return "not found", None
 
     def _is_on_page(self, value: str, page_id: str) -> bool:
-        words, page = f" {normalised(value)} ", self._pages.page(page_id)  # None: the value was typed
-        return page is not None and any(words in f" {normalised(paragraph.text)} " for paragraph in page.paragraphs)
+        # None: the value was typed.
+        words = f" {normalised(value)} "
+        page = self._pages.page(page_id)
+        return page is not None and any(
+            words in f" {normalised(paragraph.text)} " for paragraph in page.paragraphs
+        )
 
     def _filled(self, row: Row, accepted: Mapping[tuple[str, str], Sequence[Claim]]) -> Row:
         name = subject_of(row.get(self._options.subject))
@@ -351,12 +462,23 @@ def fill(
     report: FillReport = unheard,
 ) -> Table:
     """Fill, or check, the cells of a table; see `KnowledgeBase.fill`."""
-    asked = list(relations) if isinstance(relations, Iterable) and not isinstance(relations, str) else relations
-    wanted, before = relations_of(asked, options.values), _table(kb, table, options.subject, note)
+    asked = (
+        list(relations)
+        if isinstance(relations, Iterable) and not isinstance(relations, str)
+        else relations
+    )
+    wanted = relations_of(asked, options.values)
+    before = _table(kb, table, options.subject, note)
     decided = {} if options.decisions is None else read_decisions(options.decisions, note)
-    format, path = None, None if out is None else as_path(out, "out")
+    format = None
+    path = None if out is None else as_path(out, "out")
     if path is not None:
-        if isinstance(table, str | Path) and path.exists() and Path(table).exists() and path.samefile(table):
+        if (
+            isinstance(table, str | Path)
+            and path.exists()
+            and Path(table).exists()
+            and path.samefile(table)
+        ):
             raise KbqError(f"{path} is the table itself: choose another --out")
         format = table_format(path)
         refuse_unwritable(before, format)
@@ -365,11 +487,23 @@ def fill(
     _note_namesakes(filling, note)
     if filling.counts.markers:
         markers = ", ".join(filter(None, options.empty))
-        note(f"{filling.counts.markers:,} cells were taken as empty, since they hold one of {markers}: see --empty")
-    formulas = 0 if table is None else sum(is_formula(cell_text(cell)) for row in before.rows for cell in row.values())
+        note(
+            f"{filling.counts.markers:,} cells were taken as empty, since they hold one of "
+            f"{markers}: see --empty"
+        )
+    formulas = (
+        0
+        if table is None
+        else sum(is_formula(cell_text(cell)) for row in before.rows for cell in row.values())
+    )
     if formulas and format in ("csv", "tsv"):
-        note(f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are written as they were")
-    _note_disputes(disputed(decided, [relation.name for relation in wanted if relation.values == "many"]), note)
+        note(
+            f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are "
+            "written as they were"
+        )
+    _note_disputes(
+        disputed(decided, [relation.name for relation in wanted if relation.values == "many"]), note
+    )
     if options.dry_run:
         return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
     if path is None or format is None:
@@ -387,15 +521,20 @@ def fill(
 
 
 def best_known(
-    kb: Searcher, relations: Sequence[Relation], pages: int, report: FillReport = unheard,
+    kb: Searcher,
+    relations: Sequence[Relation],
+    pages: int,
+    report: FillReport = unheard,
     expect: Callable[[FillCounts], None] = unheard,
-) -> list[tuple[Relation, float, int]]:  # fmt: skip
-    """Ask for relations of some pages from all over a knowledge base; return them, best answered first.
+) -> list[tuple[Relation, float, int]]:
+    """Ask for relations of some pages from all over a knowledge base; return them, best answered
+    first.
 
-    Each comes with the share of the pages that have a likely value, and the number of pages. `expect` is called before
-    with the number of queries and their estimated seconds.
+    Each comes with the share of the pages that have a likely value, and the number of pages.
+    `expect` is called before with the number of queries and their estimated seconds.
     """
-    rows, options = every_page(kb), FillOptions(top=0)
+    rows = every_page(kb)
+    options = FillOptions(top=0)
     search = SearchOptions(N_RERANKED, "phrase", purpose="cell")
     chosen = rows[:: max(1, len(rows) // pages)][:pages]
     if expect is not unheard:
@@ -408,16 +547,22 @@ def best_known(
         if claim.accepted:
             likely[claim.relation].add(claim.subject)
     means = {relation: sum(found) / len(found) for relation, found in chances.items()}
-    ranked = sorted(relations, key=lambda one: (len(likely[one.name]), means.get(one.name, 0.0)), reverse=True)
+    ranked = sorted(
+        relations, key=lambda one: (len(likely[one.name]), means.get(one.name, 0.0)), reverse=True
+    )
     return [(hit, len(likely[hit.name]) / max(1, len(chosen)), len(chosen)) for hit in ranked]
 
 
 def every_page(kb: Searcher, subject: str = "subject") -> list[Row]:
     """Return a row for each page that may be an answer: its id, and its title as the subject."""
-    return [{PAGE_ID: page_id, subject: title} for page_id, title in Pages(kb.shards).visible_names()]
+    return [
+        {PAGE_ID: page_id, subject: title} for page_id, title in Pages(kb.shards).visible_names()
+    ]
 
 
-def _table(kb: Searcher, table: str | Path | Iterable[Row] | None, subject: str, note: Note) -> Table:
+def _table(
+    kb: Searcher, table: str | Path | Iterable[Row] | None, subject: str, note: Note
+) -> Table:
     """Return the table in a file, a list or a data frame or, without one, a row for every page."""
     if isinstance(table, str | Path):
         return read_table(as_path(table, "the table"), note)
@@ -427,16 +572,25 @@ def _table(kb: Searcher, table: str | Path | Iterable[Row] | None, subject: str,
 
 
 def _note_relations(
-    kb: Searcher, table: Table, relations: Sequence[Relation], asked: Iterable[str | Relation], note: Note
+    kb: Searcher,
+    table: Table,
+    relations: Sequence[Relation],
+    asked: Iterable[str | Relation],
+    note: Note,
 ) -> None:
     columns = {normalised(column): column for column in table.columns[:COMPARED]}
     for relation in relations[:HINTS]:
         near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)
         if near and relation.name not in table.columns:
-            note(f"the table has no column {relation.name!r}, so it is added: did you mean {columns[near[0]]!r}?")
+            note(
+                f"the table has no column {relation.name!r}, so it is added: did you mean "
+                f"{columns[near[0]]!r}?"
+            )
         for word in kb.unknown_words(" ".join(relation.query)):
             note(f"no page has the word {word!r} of {relation.name!r}")
-    untuned = kb.untuned_relations(f"x [SEP] {text}" for relation in relations for text in relation.query)
+    untuned = kb.untuned_relations(
+        f"x [SEP] {text}" for relation in relations for text in relation.query
+    )
     if untuned:
         note(f"the query encoder was not tuned on {', '.join(map(repr, untuned))}")
     known = [one for one in relations if one.name in asked and one.property]
@@ -460,8 +614,13 @@ def _note_namesakes(filling: Filling, note: Note) -> None:
 def _note_disputes(disputes: Sequence[tuple[Decision, Decision]], note: Note) -> None:
     """Note cells on which people disagree: the last one is obeyed, and the others should know."""
     for first, last in disputes[:NAMED]:
-        one, other = (f"{by.reviewer or 'somebody'} accepted {by.value!r:.80}" for by in (first, last))
-        note(f"{first.relation!r:.80} of {first.subject!r:.80}: {one}, and then {other}, which counts")
+        one, other = (
+            f"{by.reviewer or 'somebody'} accepted {by.value!r:.80}" for by in (first, last)
+        )
+        note(
+            f"{first.relation!r:.80} of {first.subject!r:.80}: {one}, and then {other}, which "
+            "counts"
+        )
     if len(disputes) > NAMED:
         note(f"… and {len(disputes) - NAMED:,} more cells with different decisions")
 
@@ -471,8 +630,14 @@ def _note_useless(decisions: Sequence[Decision], note: Note) -> None:
     for decision in decisions[:NAMED]:
         cell = f"{decision.relation!r:.80} of {decision.subject!r:.80}"
         if decision.choice == "reject":
-            note(f"{decision.value!r:.80}, rejected as {cell}, was not found for a cell that is asked for")
+            note(
+                f"{decision.value!r:.80}, rejected as {cell}, was not found for a cell that is "
+                "asked for"
+            )
         else:
-            note(f"{decision.value!r:.80}, accepted as {cell}, is not written: no such cell is asked for")
+            note(
+                f"{decision.value!r:.80}, accepted as {cell}, is not written: no such cell is "
+                "asked for"
+            )
     if len(decisions) > NAMED:
         note(f"… and {len(decisions) - NAMED:,} more decisions change nothing")

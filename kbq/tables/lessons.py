@@ -1,9 +1,10 @@
 """Lessons: correct the probabilities of a relation's values by what people decided on some of them.
 
-A calibration is right on average, and may be too sure of one relation and not sure enough of another. A lesson is a
-logistic regression of people's decisions on the log odds that the calibration gave, with an intercept of its own. The
-calibration counts like 30 decisions, so that few decisions, or contradictory ones, change little. Learning takes
-milliseconds and nothing is stored: a run without decisions knows nothing of it.
+A calibration is right on average, and may be too sure of one relation and not sure enough of
+another. A lesson is a logistic regression of people's decisions on the log odds that the
+calibration gave, with an intercept of its own. The calibration counts like 30 decisions, so that
+few decisions, or contradictory ones, change little. Learning takes milliseconds and nothing is
+stored: a run without decisions knows nothing of it.
 """
 
 import math
@@ -20,7 +21,8 @@ from kbq.reading.probability import MOST, chances_of
 LEAST = 10  # decided cells of a relation: fewer teach nothing
 BELIEF = 30  # decisions that the calibration counts like
 # Limits of Newton's method: most steps, and the change of weights after the last.
-STEPS, CLOSE = 50, 1e-9
+STEPS = 50
+CLOSE = 1e-9
 
 
 class Judged(NamedTuple):
@@ -57,8 +59,9 @@ class RelationLesson:
 def learned(judged: Sequence[Judged]) -> RelationLesson | None:
     """Fit a lesson to decisions on values of one relation, or return None if they are too few.
 
-    Each target is a mean of what the person said and, with the weight of BELIEF decisions in all, of what the
-    calibration said. If the decisions are against the order of the probabilities, the intercept alone is learned.
+    Each target is a mean of what the person said and, with the weight of BELIEF decisions in all,
+    of what the calibration said. If the decisions are against the order of the probabilities, the
+    intercept alone is learned.
     """
     count = len(judged)
     if count < LEAST:
@@ -67,7 +70,9 @@ def learned(judged: Sequence[Judged]) -> RelationLesson | None:
     said = np.array([judged_answer.is_right for judged_answer in judged], np.float64)
     targets = (count * said + BELIEF * before) / (count + BELIEF)
     odds = log_odds(before)
-    slope, intercept = _fitted(np.column_stack([odds, np.ones(count)]), targets, np.zeros(count), [1.0, 0.0])
+    slope, intercept = _fitted(
+        np.column_stack([odds, np.ones(count)]), targets, np.zeros(count), [1.0, 0.0]
+    )
     if slope <= 0:
         slope = 1.0
         (intercept,) = _fitted(np.ones((count, 1)), targets, odds, [0.0])
@@ -76,12 +81,16 @@ def learned(judged: Sequence[Judged]) -> RelationLesson | None:
 
 def log_odds(chances: Sequence[float] | Doubles) -> Doubles:
     """Return the log odds of probabilities, within the bounds of a logit. Shape: that of `chances`."""
-    within = np.clip(np.asarray(chances, np.float64), 1 / (1 + math.exp(MOST)), 1 / (1 + math.exp(-MOST)))
+    within = np.clip(
+        np.asarray(chances, np.float64), 1 / (1 + math.exp(MOST)), 1 / (1 + math.exp(-MOST))
+    )
     odds: Doubles = np.log(within) - np.log1p(-within)
     return odds
 
 
-def _fitted(inputs: Doubles, targets: Doubles, offsets: Doubles, start: Sequence[float]) -> list[float]:
+def _fitted(
+    inputs: Doubles, targets: Doubles, offsets: Doubles, start: Sequence[float]
+) -> list[float]:
     """Fit a logistic regression to targets between 0 and 1, by Newton's method from `start`.
 
     Shapes: inputs (items, weights), targets and offsets (items,).
@@ -92,7 +101,8 @@ def _fitted(inputs: Doubles, targets: Doubles, offsets: Doubles, start: Sequence
         slope = inputs.T @ (chances - targets)
         curvature = (inputs.T * (chances * (1 - chances))) @ inputs + 1e-6 * np.eye(len(weights))
         change = np.linalg.solve(curvature, slope)
-        weights -= np.clip(change, -1, 1)  # a full step from flat parts of the curve would overshoot
+        # A full step from flat parts of the curve would overshoot.
+        weights -= np.clip(change, -1, 1)
         if np.abs(change).max() < CLOSE:
             break
     return [float(weight) for weight in weights]

@@ -29,32 +29,58 @@ class FillOptions:
     """
 
     subject: Annotated[str, Option("The column of subjects.")] = "subject"
-    values: Annotated[Values, Option("Fill in the best value, or all that are likely enough.")] = "one"
+    values: Annotated[Values, Option("Fill in the best value, or all that are likely enough.")] = (
+        "one"
+    )
     min_probability: Annotated[
-        float | None, Option("Leave a cell empty if its value is less likely to be right.", 0, 1, f"{MIN_PROBABILITY}")
+        float | None,
+        Option(
+            "Leave a cell empty if its value is less likely to be right.",
+            0,
+            1,
+            f"{MIN_PROBABILITY}",
+        ),
     ] = None
     precision: Annotated[
         float | None,
-        Option("Instead: the share of values that are right, 0.9 or 0.95, if the calibration can promise it."),
+        Option(
+            "Instead: the share of values that are right, 0.9 or 0.95, if the calibration can "
+            "promise it."
+        ),
     ] = None
     top: Annotated[int, Option("Alternatives to keep with each cell's claim.", least=0)] = TOP
     limit: Annotated[int, Option("Ask for at most this many cells; 0: all.", least=0)] = 0
     overwrite: Annotated[bool, Option("Also fill cells that have a value.")] = False
-    check: Annotated[bool, Option("Instead of filling, compare the values in the table with the text.")] = False
+    check: Annotated[
+        bool, Option("Instead of filling, compare the values in the table with the text.")
+    ] = False
     dates: Annotated[Dates, Option("Write dates as in the text, in ISO 8601, or in EDTF.")] = "text"
     empty: tuple[str, ...] = EMPTY  # texts that stand for no value
     decisions: Annotated[
-        Path | None, Option("A file of values that people accepted or rejected, as the page for review saves it.")
+        Path | None,
+        Option(
+            "A file of values that people accepted or rejected, as the page for review saves it."
+        ),
     ] = None
-    dry_run: Annotated[bool, Option("Only say how much there is to ask, and about how long it takes.")] = False
-    force: Annotated[bool, Option("Overwrite --out, whoever made it, and ask again if need be.")] = False
+    dry_run: Annotated[
+        bool, Option("Only say how much there is to ask, and about how long it takes.")
+    ] = False
+    force: Annotated[
+        bool, Option("Overwrite --out, whoever made it, and ask again if need be.")
+    ] = False
 
     def __post_init__(self) -> None:
         check(self, KbqError)
         if self.min_probability is not None and self.precision is not None:
-            raise KbqError("min_probability and precision are two thresholds: leave one of them out", is_usage=True)
+            raise KbqError(
+                "min_probability and precision are two thresholds: leave one of them out",
+                is_usage=True,
+            )
         if self.overwrite and self.check:
-            raise KbqError("check changes no cell, so overwrite has no effect: leave one of them out", is_usage=True)
+            raise KbqError(
+                "check changes no cell, so overwrite has no effect: leave one of them out",
+                is_usage=True,
+            )
 
     def threshold(self, kb: Searcher, search: SearchOptions) -> float:
         """Return the lowest probability of an answer that fills a cell.
@@ -70,11 +96,14 @@ class FillOptions:
         promised = {float(precision): threshold for precision, threshold in thresholds}
         if self.precision not in promised:
             known = ", ".join(map(str, sorted(promised)))
-            raise QueryError(f"precision is {self.precision}, the calibration knows thresholds for {known}: choose one")
+            raise QueryError(
+                f"precision is {self.precision}, the calibration knows thresholds for {known}: "
+                "choose one"
+            )
         if (threshold := promised[self.precision]) is None:
             raise QueryError(
-                f"no threshold of the calibration promises a precision of {self.precision}: calibrate with more "
-                "triples (`kbq calibrate`), or choose a lower one"
+                f"no threshold of the calibration promises a precision of {self.precision}: "
+                "calibrate with more triples (`kbq calibrate`), or choose a lower one"
             )
         return threshold
 

@@ -1,8 +1,8 @@
 """Outputs: write claims as a long table, RDF, QuickStatements or a page for review.
 
-`kbq fill` writes claims, and with them a file with their origin and the relations that were asked for; an export is a
-view of them. Sources: RDF 1.1 N-Triples (W3C); magnusmanske/quickstatements and WikiMovimentoBrasil/quickstatements3
-(parsers of V1).
+`kbq fill` writes claims, and with them a file with their origin and the relations that were asked
+for; an export is a view of them. Sources: RDF 1.1 N-Triples (W3C); magnusmanske/quickstatements and
+WikiMovimentoBrasil/quickstatements3 (parsers of V1).
 """
 
 from __future__ import annotations
@@ -28,7 +28,16 @@ from kbq.storage.paths import as_path
 from kbq.storage.records import read_object
 from kbq.storage.rows import NEEDS_PYARROW, SUFFIXES, RowFormat
 from kbq.storage.writing import replacing, writing_to
-from kbq.tables.claims import CLAIMS, RUN, Alternative, Claim, QuantityValue, Source, write_json_lines, write_lines
+from kbq.tables.claims import (
+    CLAIMS,
+    RUN,
+    Alternative,
+    Claim,
+    QuantityValue,
+    Source,
+    write_json_lines,
+    write_lines,
+)
 from kbq.tables.relations import (
     WIKIDATA,
     NoNumberError,
@@ -65,32 +74,68 @@ CIRCUMSTANCES = {"~": ("P1480", "Q5727902"), "?": ("P1480", "Q18122778")}
 
 # Properties of Wikidata whose values are texts in a language: names, titles, mottoes.
 MONOLINGUAL = frozenset(
-    ("P1448", "P1449", "P1451", "P1476", "P1477", "P1549", "P1559", "P1635", "P1680", "P1705", "P1813", "P1843",
-     "P2441", "P2561", "P2562")
-)  # fmt: skip
+    (
+        "P1448",
+        "P1449",
+        "P1451",
+        "P1476",
+        "P1477",
+        "P1549",
+        "P1559",
+        "P1635",
+        "P1680",
+        "P1705",
+        "P1813",
+        "P1843",
+        "P2441",
+        "P2561",
+        "P2562",
+    )
+)
 _HEADS = re.compile(r"\A(?:[^.!?–]{1,80} – )+(?=\S|\Z)")  # headings that a paragraph begins with
 
 ExportFormat = Literal["rdf", "quickstatements", "long", "review"]
 WITH_IDS = ("rdf", "quickstatements")  # things have Q-numbers there
 COLUMNS = {  # columns of the long table, with Arrow's types
-    "subject": "string", "relation": "string", "value": "string", "probability": "double", "accepted": "bool",
-    "type": "string", "normal": "string", "unit": "string", "page_id": "string", "title": "string",
-    "paragraph": "int64", "start": "int64", "end": "int64", "sentence": "string", "says_the_same": "int64",
-}  # fmt: skip
+    "subject": "string",
+    "relation": "string",
+    "value": "string",
+    "probability": "double",
+    "accepted": "bool",
+    "type": "string",
+    "normal": "string",
+    "unit": "string",
+    "page_id": "string",
+    "title": "string",
+    "paragraph": "int64",
+    "start": "int64",
+    "end": "int64",
+    "sentence": "string",
+    "says_the_same": "int64",
+}
 BROWSER = Path(__file__).with_name("browser")
 SCRIPTS = (  # scripts that the page of `kbq serve` has, too
-    "decisions.js", "evidence.js", "facets.js", "claims_list.js",
-    "table_view.js", "past.js", "spreadsheet.js", "review.js",
-)  # fmt: skip
+    "decisions.js",
+    "evidence.js",
+    "facets.js",
+    "claims_list.js",
+    "table_view.js",
+    "past.js",
+    "spreadsheet.js",
+    "review.js",
+)
 _ENDS_A_SCRIPT = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 
-def ntriples(claims: Iterable[Claim], relations: Iterable[Relation], ids: Mapping[str, str]) -> Iterable[str]:
+def ntriples(
+    claims: Iterable[Claim], relations: Iterable[Relation], ids: Mapping[str, str]
+) -> Iterable[str]:
     """Return the lines of an N-Triples file: the accepted claims as facts, each once.
 
     Args:
         relations: named by their property, a P-number of Wikidata or an IRI, or else by URNs.
-        ids: Q-numbers of Wikidata by subject, page id or title; things without one are named by URNs.
+        ids: Q-numbers of Wikidata by subject, page id or title; things without one are named by
+            URNs.
     """
     properties = {relation.name: relation.property for relation in relations if relation.property}
     return dict.fromkeys(fact(claim, properties, ids) + " ." for claim in claims if claim.accepted)
@@ -99,12 +144,18 @@ def ntriples(claims: Iterable[Claim], relations: Iterable[Relation], ids: Mappin
 def fact(claim: Claim, properties: Mapping[str, str], ids: Mapping[str, str]) -> str:
     subject = _thing(claim.subject, subject_number(claim, ids))
     is_text = p_number(properties.get(claim.relation, "")) in MONOLINGUAL
-    value = f"{_literal(claim.value)}@{LANGUAGE}" if is_text and claim.normal is None else _object(claim, ids)
+    value = (
+        f"{_literal(claim.value)}@{LANGUAGE}"
+        if is_text and claim.normal is None
+        else _object(claim, ids)
+    )
     return f"{subject} {_property(claim.relation, properties)} {value}"
 
 
 def _thing(name: str, number: str) -> str:
-    """Name a subject, or a page as a value, by its Q-number or else, so that the two meet, by its title."""
+    """Name a subject, or a page as a value, by its Q-number or else, so that the two meet, by its
+    title.
+    """
     return f"<{WIKIDATA}/entity/{number}>" if number else f"<urn:kbq:thing:{_quoted(name)}>"
 
 
@@ -114,7 +165,8 @@ def _property(relation: str, properties: Mapping[str, str]) -> str:
     if iri := property_iri(properties[relation]):
         return f"<{iri}>"
     raise KbqError(
-        f"the property of relation {relation!r} is {properties[relation]!r}: write a P-number of Wikidata, or an IRI"
+        f"the property of relation {relation!r} is {properties[relation]!r}: write a P-number of "
+        "Wikidata, or an IRI"
     )
 
 
@@ -123,11 +175,17 @@ def _object(claim: Claim, ids: Mapping[str, str]) -> str:
     if isinstance(normal, PageValue):
         return _thing(normal.title, value_number(claim, ids))
     if isinstance(normal, DateValue):
-        # The versions of XML Schema disagree on the year 0, and none has decades, centuries and "circa".
+        # The versions of XML Schema disagree on the year 0, and none has decades, centuries and
+        # "circa".
         edtf = gregorian(normal)
         is_plain = re.fullmatch("[0-9-]+", edtf) and edtf[0] != "-" and edtf[:4] != "0000"
         return _literal(edtf, f"<{XSD}{DATE_TYPES[len(edtf)]}>" if is_plain else f"<{EDTF}>")
-    if isinstance(normal, QuantityValue) and normal.is_exact and not normal.about and not normal.unit:
+    if (
+        isinstance(normal, QuantityValue)
+        and normal.is_exact
+        and not normal.about
+        and not normal.unit
+    ):
         return _literal(normal.number, f"<{XSD}decimal>")
     if isinstance(normal, QuantityValue) and normal.about:
         return _literal(f"about {claim.value}")
@@ -178,12 +236,18 @@ def quickstatements(
 
 
 def write_quickstatements(
-    path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation], ids: Mapping[str, str]
+    path: Path,
+    claims: Iterable[Claim],
+    source: Source,
+    relations: Iterable[Relation],
+    ids: Mapping[str, str],
 ) -> tuple[int, int, int]:
-    """Write a command for each accepted claim; count commands, claims left out, and names without a Q-number.
+    """Write a command for each accepted claim; count commands, claims left out, and names without a
+    Q-number.
 
-    Other claims go to PATH.left-out.jsonl, each with a `reason`. Names without a Q-number go to PATH.ids-todo.tsv, most
-    frequent first; with its column `id` filled in, this is a file of ids (see `read_ids`).
+    Other claims go to PATH.left-out.jsonl, each with a `reason`. Names without a Q-number go to
+    PATH.ids-todo.tsv, most frequent first; with its column `id` filled in, this is a file of ids
+    (see `read_ids`).
     """
     made = quickstatements(claims, source, relations, ids)
     write_lines(path, made.lines)
@@ -194,7 +258,9 @@ def write_quickstatements(
 
 
 def _lacking(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> list[str]:
-    """Return all names of a claim without a Q-number, so that none turns up only after another one has got its own."""
+    """Return all names of a claim without a Q-number, so that none turns up only after another one
+    has got its own.
+    """
     names = [] if subject_number(claim, ids) else [claim.subject]
     try:
         if relation:
@@ -233,7 +299,8 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
     if isinstance(claim.normal, DateValue):
         return time_of(claim.normal)
     if isinstance(claim.normal, QuantityValue):
-        number, unit = claim.normal.number, claim.normal.unit
+        number = claim.normal.number
+        unit = claim.normal.unit
         if not claim.normal.is_exact:
             raise KbqError(f"value {claim.value!r:.60} is a bound or a range, not one number")
         if unit and not number_of(unit, ids):
@@ -244,12 +311,15 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
     if (number := value_number(claim, ids)) and not takes_text:
         return number
     if isinstance(claim.normal, PageValue):
-        raise NoNumberError(f"page {claim.normal.title!r} ({claim.normal.page_id})", claim.normal.title)
+        raise NoNumberError(
+            f"page {claim.normal.title!r} ({claim.normal.page_id})", claim.normal.title
+        )
     if relation.type == "page" or (known and known.type == "page"):
         raise NoNumberError(f"value {claim.value!r:.80}", claim.value)
     if relation.type != "text":
         raise KbqError(
-            f"value {claim.value!r:.60} is not certainly a page, date or quantity, {relation.name!r} not of type text"
+            f"value {claim.value!r:.60} is not certainly a page, date or quantity, "
+            f"{relation.name!r} not of type text"
         )
     text = f'"{_one_line(claim.value)}"'
     return f"{LANGUAGE}:{text}" if p_number(relation.property) in MONOLINGUAL else text
@@ -261,11 +331,14 @@ def time_of(date: DateValue) -> str:
     >>> [time_of(DateValue(*date)) for date in (("1867-11-07", 11), ("-0043~", 9, True), ("199X", 8), ("18XX", 7))]
     ['+1867-11-07T00:00:00Z/11', '-0044-00-00T00:00:00Z/9/J', '+1990-00-00T00:00:00Z/8', '+1801-00-00T00:00:00Z/7']
     """
-    sign, digits, month, day = re.match("(-?)([0-9X]{4})(?:-([0-9]{2}))?(?:-([0-9]{2}))?", date.edtf).groups()  # type: ignore[union-attr]
+    sign, digits, month, day = re.match(
+        "(-?)([0-9X]{4})(?:-([0-9]{2}))?(?:-([0-9]{2}))?", date.edtf
+    ).groups()  # type: ignore[union-attr]
     # A century is given by its second year, which belongs to it by every way of counting.
     year = int(digits.replace("XX", "01").replace("X", "0"))
     if "X" not in digits and (sign or not year):
-        sign, year = "-", year + 1
+        sign = "-"
+        year = year + 1
     return f"{sign or '+'}{year:04}-{month or '00'}-{day or '00'}T00:00:00Z/{date.precision}{'/J' * date.julian}"
 
 
@@ -275,7 +348,9 @@ def _quotation(claim: Claim) -> str:
     if claim.sentence_start == 0:
         before = _HEADS.sub("", before)
     around = max(0, LONGEST - len(value)) // 2
-    return _one_line((before[-around:] if around else "") + value + after[:around])[:LONGEST].strip()
+    return _one_line((before[-around:] if around else "") + value + after[:around])[
+        :LONGEST
+    ].strip()
 
 
 def _one_line(text: str) -> str:
@@ -307,8 +382,9 @@ def export(
 
     Args:
         claims: a file of claims from `kbq fill`.
-        to: `rdf`, accepted claims as N-Triples; `quickstatements`, commands for Wikidata; `long`, a table with a row
-            for each claim, in the format of the ending of `out`; `review`, a page for a browser.
+        to: `rdf`, accepted claims as N-Triples; `quickstatements`, commands for Wikidata; `long`, a
+            table with a row for each claim, in the format of the ending of `out`; `review`, a page
+            for a browser.
         out: a file, which is replaced.
         relations: with their properties; by default those that the table was filled with.
         ids: a table of names and Q-numbers, for RDF and QuickStatements.
@@ -316,11 +392,17 @@ def export(
     Raises:
         KbqError: a file cannot be read or written, or `to` is unknown.
     """
-    source_path, path = as_path(claims, "the file of claims"), as_path(out, "out")
+    source_path = as_path(claims, "the file of claims")
+    path = as_path(out, "out")
     if to not in get_args(ExportFormat):
-        raise KbqError(f"cannot export to {to!r:.40}: choose from {', '.join(get_args(ExportFormat))}", is_usage=True)
+        raise KbqError(
+            f"cannot export to {to!r:.40}: choose from {', '.join(get_args(ExportFormat))}",
+            is_usage=True,
+        )
     if ids is not None and to not in WITH_IDS:
-        raise KbqError(f"{to} has no Q-numbers, so ids have no effect: leave them out", is_usage=True)
+        raise KbqError(
+            f"{to} has no Q-numbers, so ids have no effect: leave them out", is_usage=True
+        )
     if path.exists() and source_path.exists() and path.samefile(source_path):
         raise KbqError(f"{path} is the file of claims itself: choose another --out")
     wanted = list(relations)
@@ -342,32 +424,45 @@ def export(
 
 
 def read_claims(path: Path) -> list[Claim]:
-    """Read a file of claims. Raises KbqError if it cannot be read, or names all lines that are no claims."""
-    claims, problems = list[Claim](), list[str]()
-    for number, fields in read_json_lines(str(path), KbqError, lambda problem: problems.append(str(problem))):
+    """Read a file of claims. Raises KbqError if it cannot be read, or names all lines that are no
+    claims.
+    """
+    claims = list[Claim]()
+    problems = list[str]()
+    for number, fields in read_json_lines(
+        str(path), KbqError, lambda problem: problems.append(str(problem))
+    ):
         try:
             claims.append(Claim.from_dict(fields))
         except ValueError as error:
             problems.append(f"{path}:{number}: {error}")
     if problems:
-        raise KbqError(f"{path} is no file of claims, as `kbq fill` writes it: {len(problems)} lines differ", problems)
+        raise KbqError(
+            f"{path} is no file of claims, as `kbq fill` writes it: {len(problems)} lines differ",
+            problems,
+        )
     return claims
 
 
 def origin_of(claims: Path) -> tuple[Source, list[Relation]]:
-    """Return the origin of a file of claims, and the relations that were asked for, from the file beside it.
+    """Return the origin of a file of claims, and the relations that were asked for, from the file
+    beside it.
 
-    Without that file, the relations are unknown, and the claims are as old as their file. Raises KbqError if it is
-    damaged.
+    Without that file, the relations are unknown, and the claims are as old as their file. Raises
+    KbqError if it is damaged.
     """
     run = claims.with_name(claims.name.removesuffix(CLAIMS) + RUN)
     try:
         facts = read_object(run) if claims.name.endswith(CLAIMS) and run.exists() else {}
         names = "version of kbq", "query encoder", "knowledge base", "command", "begun"
         version, model, kb, command, begun = (str(facts.get(name, "")) for name in names)
-        relations = [Relation(**{**one, "query": tuple(one["query"])}) for one in facts.get("relations", ())]
+        relations = [
+            Relation(**{**one, "query": tuple(one["query"])}) for one in facts.get("relations", ())
+        ]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise KbqError(f"{run} is damaged ({error!r:.80}): fill the table again, or remove this file") from None
+        raise KbqError(
+            f"{run} is damaged ({error!r:.80}): fill the table again, or remove this file"
+        ) from None
     written = datetime.fromtimestamp(claims.stat().st_mtime, UTC).isoformat(timespec="seconds")
     return Source(version, model, kb, command, begun or written), relations
 
@@ -381,12 +476,16 @@ def table_format(path: Path) -> RowFormat:
 
 
 def long_table(claims: Iterable[Claim]) -> Table:
-    """Return a row for each claim; all cells count as filled, so that none is a formula in a spreadsheet."""
+    """Return a row for each claim; all cells count as filled, so that none is a formula in a
+    spreadsheet.
+    """
     return Table(tuple(COLUMNS), [_row(claim) for claim in claims]).all_filled()
 
 
 def write_long(path: Path, claims: Iterable[Claim], format: RowFormat) -> int:
-    """Replace a file by the long table; return the number of texts with an apostrophe, as `write_table` does."""
+    """Replace a file by the long table; return the number of texts with an apostrophe, as
+    `write_table` does.
+    """
     refuse_unwritable(Table(tuple(COLUMNS), []), format)
     if format != "parquet":
         return write_table(long_table(claims), path, format)
@@ -404,9 +503,14 @@ def to_arrow(claims: Iterable[Claim]) -> pyarrow.Table:
         import pyarrow
     except ImportError:
         raise KbqError(f"Arrow {NEEDS_PYARROW}") from None
-    schema = pyarrow.schema([(name, pyarrow.type_for_alias(type)) for name, type in COLUMNS.items()])
+    schema = pyarrow.schema(
+        [(name, pyarrow.type_for_alias(type)) for name, type in COLUMNS.items()]
+    )
     rows = [
-        {name: without_surrogates(value) if isinstance(value, str) else value for name, value in _row(claim).items()}
+        {
+            name: without_surrogates(value) if isinstance(value, str) else value
+            for name, value in _row(claim).items()
+        }
         for claim in claims
     ]
     return pyarrow.Table.from_pylist(rows, schema)
@@ -425,13 +529,17 @@ def _row(claim: Claim) -> dict[str, Any]:
     return row
 
 
-def write_review(path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> None:
+def write_review(
+    path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()
+) -> None:
     """Write a page on which people review all claims, and from which they download their decisions.
 
-    The claims are data, not HTML, and the page's policy forbids every script but its own, so no text of a corpus runs.
+    The claims are data, not HTML, and the page's policy forbids every script but its own, so no
+    text of a corpus runs.
     """
     page, review, style, *scripts = (
-        (BROWSER / name).read_text("utf-8") for name in ("file.html", "review.html", "review.css", *SCRIPTS, "file.js")
+        (BROWSER / name).read_text("utf-8")
+        for name in ("file.html", "review.html", "review.css", *SCRIPTS, "file.js")
     )
     page = page.replace("REVIEW", review)
     for name, content in (("STYLE", style), ("SCRIPT", "".join(scripts))):
@@ -439,24 +547,36 @@ def write_review(path: Path, claims: Iterable[Claim], source: Source, relations:
         page = page.replace(f"{name}-HASH", f"sha256-{base64.b64encode(digest).decode()}")
         page = page.replace(f">{name}<", f">{content}<")
     before, after = page.split(">DATA<")
-    write_lines(path, [f"{before}>{described(claims, source, relations)}<{after}".removesuffix("\n")])
+    write_lines(
+        path, [f"{before}>{described(claims, source, relations)}<{after}".removesuffix("\n")]
+    )
 
 
 def described(claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> str:
     """Return the data of the page as JSON without any character that could end it in HTML."""
     by_name = {relation.name: relation for relation in relations}
-    types = {name: {"values": relation.values, "type": relation.type} for name, relation in by_name.items()}
+    types = {
+        name: {"values": relation.values, "type": relation.type}
+        for name, relation in by_name.items()
+    }
     rows: list[dict[str, object]] = []
     texts = []
     for claim in claims:
         rows.append({"id": claim.digest} | claim.to_dict())
         texts.append(views(claim, by_name.get(claim.relation), {}))
-    content = {"source": dataclasses.asdict(source), "relations": types, "claims": rows, "views": texts}
+    content = {
+        "source": dataclasses.asdict(source),
+        "relations": types,
+        "claims": rows,
+        "views": texts,
+    }
     return json.dumps(content, ensure_ascii=False).translate(_ENDS_A_SCRIPT)
 
 
 def views(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a claim, and then each of its alternatives with its `normal` form, as a `fact` in N-Triples."""
+    """Return a claim, and then each of its alternatives with its `normal` form, as a `fact` in
+    N-Triples.
+    """
     properties = {relation.name: relation.property} if relation and relation.property else {}
     kind = relation.type if relation else None
     found: list[dict[str, Any]] = [{"fact": f"{fact(claim, properties, ids)} ."}]
@@ -464,5 +584,10 @@ def views(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> li
         normal = normal_form(other.value, kind) if kind in ("date", "quantity") else None
         place = {name: getattr(other, name) for name in Alternative.__slots__}
         instead = dataclasses.replace(claim, **place, normal=normal, alternatives=(), metadata={})
-        found.append({"fact": f"{fact(instead, properties, ids)} .", "normal": instead.to_dict().get("normal")})
+        found.append(
+            {
+                "fact": f"{fact(instead, properties, ids)} .",
+                "normal": instead.to_dict().get("normal"),
+            }
+        )
     return found

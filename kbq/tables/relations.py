@@ -39,14 +39,17 @@ WIKIDATA = "http://www.wikidata.org"
 SECONDS = 10.0  # time of computing, to parse a file
 _SITE = (
     r"(?:https?://www\.wikidata\.org/(?:wiki/(?:Property:)?|entity/|prop/(?:[a-z]+(?:-normalized)?/)?)"
-    r"|(?:wdtn?|wd|ps[nv]?|p|pq[nv]?|pr[nv]?|wdno|Property):)?"  # Source: prefixes of query.wikidata.org
+    # Source: prefixes of query.wikidata.org.
+    r"|(?:wdtn?|wd|ps[nv]?|p|pq[nv]?|pr[nv]?|wdno|Property):)?"
 )
-_P_NUMBER, _Q_NUMBER = re.compile(_SITE + "(P[1-9][0-9]*)"), re.compile(_SITE + "(Q[1-9][0-9]*)")
+_P_NUMBER = re.compile(_SITE + "(P[1-9][0-9]*)")
+_Q_NUMBER = re.compile(_SITE + "(Q[1-9][0-9]*)")
 
 _PART = r"(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*"
 # Strictly a URI; without "//", of a registered scheme that names things, as any other is a prefix.
 _IRI = re.compile(
-    rf"(?!https?:)(?:[A-Za-z][A-Za-z0-9+.-]*://|(?:urn|tag|info|ark|doi|mailto):){_PART}(?:#{_PART})?", re.ASCII
+    rf"(?!https?:)(?:[A-Za-z][A-Za-z0-9+.-]*://|(?:urn|tag|info|ark|doi|mailto):){_PART}(?:#{_PART})?",
+    re.ASCII,
 )
 PREFIXES = {  # http://schema.org/ is not there: it is https://schema.org/, too. Source: prefix.cc
     "dbo": "http://dbpedia.org/ontology/",
@@ -62,7 +65,9 @@ PREFIXES = {  # http://schema.org/ is not there: it is https://schema.org/, too.
     "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
     "skos": "http://www.w3.org/2004/02/skos/core#",
 }
-URL = re.compile(rf"https?://(?:[\w.~-]|%[0-9A-Fa-f]{{2}})+(?::[0-9]*)?(?:[/?]{_PART})?(?:#{_PART})?", re.ASCII)
+URL = re.compile(
+    rf"https?://(?:[\w.~-]|%[0-9A-Fa-f]{{2}})+(?::[0-9]*)?(?:[/?]{_PART})?(?:#{_PART})?", re.ASCII
+)
 
 _CURIE = re.compile(r"^[A-Za-z][\w.-]*:(?=[A-Za-z]\w*$)", re.ASCII)  # a prefix: dbo:, schema:, per:
 _CAMEL = re.compile("[a-z]{2,}(?:[A-Z][a-z0-9]*)+", re.ASCII)  # placeOfBirth
@@ -71,13 +76,18 @@ _HUMP = re.compile("(?<=[a-z0-9])(?=[A-Z])")
 KNOWN = Path(__file__).with_name("known.toml")
 MARK = "@"  # sign before the name of a preset, or of a known relation
 USUAL = "usual"  # a preset
-LONGEST, MOST_NAME = 2**20, 1000  # characters of a file, and of a name that may be one's
+# Characters of a file, and of a name that may be one's.
+LONGEST = 2**20
+MOST_NAME = 1000
 WANTED = "write a table for each relation, such as [employer]"
-FILE_NAME = re.compile(r"\S+\.(?:ya?ml|json|jsonl|csv|tsv|txt|md|xlsx?|parquet|xml|ini|tml)", re.IGNORECASE)
+FILE_NAME = re.compile(
+    r"\S+\.(?:ya?ml|json|jsonl|csv|tsv|txt|md|xlsx?|parquet|xml|ini|tml)", re.IGNORECASE
+)
 
 
 def p_number(property: str) -> str:
-    """Return the P-number of a property, plain, with a prefix or in an IRI of Wikidata, or "" if it has none.
+    """Return the P-number of a property, plain, with a prefix or in an IRI of Wikidata, or "" if it
+    has none.
 
     >>> p_number("wdt:P19"), p_number("http://www.wikidata.org/entity/P19"), p_number("http://schema.org/birthPlace")
     ('P19', 'P19', '')
@@ -87,7 +97,8 @@ def p_number(property: str) -> str:
 
 
 def property_iri(property: str) -> str:
-    """Return the IRI of a property, given as such, with a known prefix, or by its P-number, or "" if it has none.
+    """Return the IRI of a property, given as such, with a known prefix, or by its P-number, or ""
+    if it has none.
 
     >>> property_iri("P19"), property_iri("dbo:birthPlace"), property_iri("x:birthPlace"), property_iri("birth place")
     ('http://www.wikidata.org/prop/direct/P19', 'http://dbpedia.org/ontology/birthPlace', '', '')
@@ -109,7 +120,8 @@ class NoNumberError(KbqError):
 
 
 def number_of(name: str, ids: Mapping[str, str]) -> str:
-    """Return the Q-number of a name, as written or else as values are compared, or "" if it has none.
+    """Return the Q-number of a name, as written or else as values are compared, or "" if it has
+    none.
 
     >>> number_of("vienna", {"Vienna": "Q1741", **_compared({"Vienna": "Q1741"})}), number_of("Rome", {})
     ('Q1741', '')
@@ -119,13 +131,21 @@ def number_of(name: str, ids: Mapping[str, str]) -> str:
 
 def subject_number(claim: Claim, ids: Mapping[str, str]) -> str:
     """Return the Q-number of a claim's subject, by its name or its page, or ""."""
-    return number_of(claim.subject, ids) or (claim.title == claim.subject and ids.get(claim.page_id)) or ""
+    return (
+        number_of(claim.subject, ids)
+        or (claim.title == claim.subject and ids.get(claim.page_id))
+        or ""
+    )
 
 
 def value_number(claim: Claim, ids: Mapping[str, str]) -> str:
-    """Return the Q-number of a claim's value, by its page, its name or the country it stands for, or ""."""
+    """Return the Q-number of a claim's value, by its page, its name or the country it stands for,
+    or "".
+    """
     page = claim.normal
-    by_page = (ids.get(page.page_id) or number_of(page.title, ids)) if isinstance(page, PageValue) else ""
+    by_page = (
+        (ids.get(page.page_id) or number_of(page.title, ids)) if isinstance(page, PageValue) else ""
+    )
     country = country_of(normalised(claim.value), claim.relation)
     return by_page or number_of(claim.value, ids) or ids.get(f"{_COUNTRY}{country}", "")
 
@@ -133,31 +153,47 @@ def value_number(claim: Claim, ids: Mapping[str, str]) -> str:
 def read_ids(path: Path) -> dict[str, str]:
     """Read the Q-numbers of names: subjects, values, page ids or titles, units.
 
-    A column of Q-numbers belongs to the names on its left or else on its right, so a table with several such columns,
-    as OpenRefine exports it, can be read. Names without one are left out. Raises KbqError if the file cannot be read,
-    or has no Q-number, something else in their column, or two for one name.
+    A column of Q-numbers belongs to the names on its left or else on its right, so a table with
+    several such columns, as OpenRefine exports it, can be read. Names without one are left out.
+    Raises KbqError if the file cannot be read, or has no Q-number, something else in their column,
+    or two for one name.
     """
-    rows, problems = list[tuple[int, list[str]]](), list[str]()
+    rows = list[tuple[int, list[str]]]()
+    problems = list[str]()
     for number, read in read_rows(str(path), has_header=False).numbered:
         given = [clean_text(text_of(value)) for value in read.values()]
         if any(name[:1] == " " and _Q_NUMBER.fullmatch(beside) for name, beside in pairwise(given)):
             advice = "put quotes around a name with a comma"
-            problems.append(f"{path}:{number}: {given[0]!r:.60} and the text after its comma are two values: {advice}")
+            problems.append(
+                f"{path}:{number}: {given[0]!r:.60} and the text after its comma are two values: "
+                f"{advice}"
+            )
         rows.append((number, [value.strip() for value in given]))
-    columns = sorted({place for _, row in rows for place, text in enumerate(row) if _Q_NUMBER.fullmatch(text)})
+    columns = sorted(
+        {place for _, row in rows for place, text in enumerate(row) if _Q_NUMBER.fullmatch(text)}
+    )
     if rows and not columns:
-        raise KbqError(f"{path} has no Q-number, such as Q7186: write names, and the Q-number of each beside it")
-    if rows and not any(re.search("[0-9]", text) for place, text in enumerate(rows[0][1]) if place in columns):
+        raise KbqError(
+            f"{path} has no Q-number, such as Q7186: write names, and the Q-number of each beside "
+            "it"
+        )
+    if rows and not any(
+        re.search("[0-9]", text) for place, text in enumerate(rows[0][1]) if place in columns
+    ):
         del rows[0]  # the header
     ids: dict[str, str] = {}
     for number, row in rows:
         for place in columns:
             text = row[place] if place < len(row) else ""
-            beside = [*range(place - 1, -1, -1), *range(place + 1, len(row))]  # the nearest to the left come first
+            # The nearest to the left come first.
+            beside = [*range(place - 1, -1, -1), *range(place + 1, len(row))]
             name = next((row[other] for other in beside if other not in columns), "")
             found = _Q_NUMBER.fullmatch(text)
             if text and not (found and name):
-                problems.append(f"{path}:{number}: {text!r:.60} beside {name!r:.60} is not a Q-number with its name")
+                problems.append(
+                    f"{path}:{number}: {text!r:.60} beside {name!r:.60} is not a Q-number with "
+                    "its name"
+                )
             elif found and ids.setdefault(name, found[1]) != found[1]:
                 two = f"{name!r:.60} is both {ids[name]} and {found[1]}"
                 problems.append(f"{path}:{number}: {two}: leave one of them out")
@@ -171,7 +207,9 @@ _COMPARED = "\0"  # prefix of names as they are compared: no name of a file begi
 
 
 def _compared(ids: Mapping[str, str]) -> dict[str, str]:
-    """Return Q-numbers by compared names and by countries, if all names of that form or country have the same."""
+    """Return Q-numbers by compared names and by countries, if all names of that form or country
+    have the same.
+    """
     numbers: dict[str, set[str]] = {}
     for name, number in ids.items():
         words = normalised(name)
@@ -210,11 +248,14 @@ class Slot:
 
 
 def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> list[Relation]:
-    """Return relations given by name, as files (*.toml), presets (@people) or known ones (@employer), or as such.
+    """Return relations given by name, as files (*.toml), presets (@people) or known ones
+    (@employer), or as such.
 
-    `values`: of those given by name. Raises KbqError if there is none, two have the same name, or one cannot be asked.
+    `values`: of those given by name. Raises KbqError if there is none, two have the same name, or
+    one cannot be asked.
     """
-    relations, known = list[Relation](), {relation.name for relation in known_relations()}
+    relations = list[Relation]()
+    known = {relation.name for relation in known_relations()}
     for one in as_iterable(wanted, KbqError, "the relations are", "a list of names, or of files"):
         if isinstance(one, Relation):
             relations.append(one)
@@ -223,7 +264,10 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
         elif str(one).startswith(MARK):
             relations += [found for found in preset(str(one)) if found not in relations]
         elif FILE_NAME.fullmatch(str(one)):
-            raise KbqError(f"{str(one)!r:.80} looks like a file: relations are read from a file that ends in .toml")
+            raise KbqError(
+                f"{str(one)!r:.80} looks like a file: relations are read from a file that ends in "
+                ".toml"
+            )
         elif {*re.split(r" *, *", str(one))} <= known and "," in str(one):
             raise KbqError(f"{str(one)!r:.80} is several relations: give each by itself")
         else:
@@ -240,7 +284,8 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
 
 def _is_file_or_pipe(name: str) -> bool:
     """Whether a name is a file's or a pipe's, such as /dev/fd/63, which a shell makes of <(…)."""
-    if len(name) > MOST_NAME or not re.search(r"[/\\.]", name):  # "employer" is a relation, whatever lies here
+    # "employer" is a relation, whatever lies here.
+    if len(name) > MOST_NAME or not re.search(r"[/\\.]", name):
         return False
     return Path(name).is_file() or Path(name).is_fifo()
 
@@ -257,11 +302,14 @@ def relation_named(name: str, values: Values = "one") -> Relation:
     relation = _from_table(clean_text(name).strip(), {"values": values})
     _refuse_unaskable(relation)
     known = _by_any_name().get(relation_key(relation.query[0]))
-    return relation if known is None else replace(relation, type=known.type, property=known.property)
+    return (
+        relation if known is None else replace(relation, type=known.type, property=known.property)
+    )
 
 
 def words_of(name: str) -> str:
-    """Return the words of a relation's name as programs write it; a P-number is that of a known relation.
+    """Return the words of a relation's name as programs write it; a P-number is that of a known
+    relation.
 
     >>> words_of("placeOfBirth"), words_of("schema:birth_date"), words_of("wdt:P19"), words_of("IUCN status")
     ('place of birth', 'birth date', 'place of birth', 'IUCN status')
@@ -272,12 +320,16 @@ def words_of(name: str) -> str:
     last = re.split("[/#]", name)[-1] if URL.fullmatch(name) else _CURIE.sub("", name)
     words = (last or name).replace("_", " ")
     parted = _HUMP.sub(" ", words).lower()
-    is_known = relation_key(parted) in _by_any_name() if words[:1].isupper() else _CAMEL.fullmatch(words)
+    is_known = (
+        relation_key(parted) in _by_any_name() if words[:1].isupper() else _CAMEL.fullmatch(words)
+    )
     return parted if is_known else words
 
 
 def known_name(relation: Relation) -> str:
-    """Return the name by which rules know a relation: that of its property or wording, or else its own."""
+    """Return the name by which rules know a relation: that of its property or wording, or else its
+    own.
+    """
     known = known_property(relation.property) or _by_any_name().get(relation_key(relation.query[0]))
     return known.name if known else relation_key(relation.name)
 
@@ -310,32 +362,44 @@ def known_relations() -> dict[Relation, tuple[str, ...]]:
 
 
 def preset(name: str) -> list[Relation]:
-    """Return the relations of a preset or the known relation of this name, with or without "@", or all for "".
+    """Return the relations of a preset or the known relation of this name, with or without "@", or
+    all for "".
 
     Raises KbqError if there is none.
 
     >>> [relation.property for relation in preset("@place of birth")], len(preset("usual"))
     (['P19'], 29)
     """
-    mark, wanted, known = name[: name.startswith(MARK)], name.removeprefix(MARK).strip(), known_relations()
+    mark = name[: name.startswith(MARK)]
+    wanted = name.removeprefix(MARK).strip()
+    known = known_relations()
     of_preset = [relation for relation, presets in known.items() if not wanted or wanted in presets]
     found = of_preset or [relation for relation in known if relation.name == wanted]
     if not found:
-        names = list(dict.fromkeys(preset_name for presets in known.values() for preset_name in presets))
+        names = list(
+            dict.fromkeys(preset_name for presets in known.values() for preset_name in presets)
+        )
         near = get_close_matches(wanted, [*names, *(relation.name for relation in known)], 1)
-        advice = f"did you mean {mark}{near[0]}?" if near else f"choose from {', '.join(mark + one for one in names)}"
+        advice = (
+            f"did you mean {mark}{near[0]}?"
+            if near
+            else f"choose from {', '.join(mark + one for one in names)}"
+        )
         raise KbqError(f"{name:.60} is neither a preset nor a known relation: {advice}")
     return found
 
 
 def known_property(property: str) -> Relation | None:
     number = p_number(property)
-    return next((relation for relation in known_relations() if number and relation.property == number), None)
+    return next(
+        (relation for relation in known_relations() if number and relation.property == number), None
+    )
 
 
 def as_toml(relations: Iterable[Relation], comments: Sequence[str] = ()) -> str:
     """Return the text of a relations.toml, perhaps with a comment for each relation."""
-    quoted = partial(json.dumps, ensure_ascii=False)  # texts and lists of them are written so in TOML, too
+    # Texts and lists of them are written so in TOML, too.
+    quoted = partial(json.dumps, ensure_ascii=False)
     lines: list[str] = []
     for number, relation in enumerate(relations):
         lines.append(f"[{quoted(relation.name)}]{f'  # {comments[number]}' if comments else ''}")
@@ -354,7 +418,8 @@ def as_toml(relations: Iterable[Relation], comments: Sequence[str] = ()) -> str:
 def read_relations(path: Path) -> list[Relation]:
     """Return the relations of a file, in its order.
 
-    Raises KbqError, with file, line and key, if it cannot be read, a key is unknown, or a value has no meaning.
+    Raises KbqError, with file, line and key, if it cannot be read, a key is unknown, or a value has
+    no meaning.
     """
     text = re.sub("\r\n?", "\n", read_text(str(path), LONGEST))
     try:
@@ -364,11 +429,16 @@ def read_relations(path: Path) -> list[Relation]:
         raise KbqError(f"{path}: its lists are nested too deeply: {WANTED}") from None
     except LimitExceeded as exceeded:
         raise KbqError(f"{path}: {exceeded}: {WANTED}") from None
-    except ValueError as error:  # also of a number of thousands of digits, which is not a TOMLDecodeError
+    except (
+        ValueError
+    ) as error:  # also of a number of thousands of digits, which is not a TOMLDecodeError
         raise KbqError(f"{path}: {first_line(error)}: {WANTED}") from None
     for name, table in tables.items():
         if not isinstance(table, dict):
-            raise KbqError(f"{path}:{_line(text, name)}: {name:.60} is outside of a table: write [relation] above it")
+            raise KbqError(
+                f"{path}:{_line(text, name)}: {name:.60} is outside of a table: write [relation] "
+                "above it"
+            )
         if problem := _problem(table):
             key, reason = problem
             raise KbqError(f"{path}:{_line(text, name, key)}: {name:.60}: {reason}")
@@ -378,13 +448,18 @@ def read_relations(path: Path) -> list[Relation]:
 def _from_table(name: str, table: Mapping[str, Any]) -> Relation:
     """Make a relation of a table. The default of `query` is the name in words."""
     query = table["query"] if "query" in table else words_of(name)
-    return Relation(**dict(table) | {"name": name, "query": (query,) if isinstance(query, str) else tuple(query)})
+    return Relation(
+        **dict(table)
+        | {"name": name, "query": (query,) if isinstance(query, str) else tuple(query)}
+    )
 
 
 def _refuse_unaskable(relation: Relation) -> None:
     for wording in relation.query:
         if not wording.strip() or SEPARATOR.search(wording):
-            raise KbqError(f"relation {relation.name!r} is asked as {wording!r}: write words, without [SEP]")
+            raise KbqError(
+                f"relation {relation.name!r} is asked as {wording!r}: write words, without [SEP]"
+            )
 
 
 def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -407,7 +482,8 @@ def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
         elif key == "query" and not (texts and all(isinstance(text, str) for text in texts)):
             advice = "write a text, or a list of texts"
         if advice:
-            with suppress(ValueError, RecursionError):  # Python writes no number of thousands of digits
+            # Python writes no number of thousands of digits.
+            with suppress(ValueError, RecursionError):
                 return key, f"{key} is {value!r:.60}: {advice}"
             return key, f"{key} is far too long: {advice}"
     return None
@@ -420,4 +496,6 @@ def _line(text: str, name: str, key: str = "") -> int:
     first = next((number for number, line in enumerate(lines) if header.match(line)), None)
     if first is None:
         first = next((number for number, line in enumerate(lines) if name in line), 0)
-    return next((number for number, line in enumerate(lines[first:], first + 1) if key in line), first + 1)
+    return next(
+        (number for number, line in enumerate(lines[first:], first + 1) if key in line), first + 1
+    )

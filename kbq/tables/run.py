@@ -1,9 +1,10 @@
 """Run: keep the answers of a table that is being filled, so that it resumes.
 
-With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `AnswerCache`), filled.run.json the
-facts that decide them, and filled.claims.jsonl the claims of the latest table. A run that was killed at any moment
-resumes, and one with another threshold, row or column asks only for the missing answers. A table with decisions that is
-written beside another one begins with its answers.
+With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `AnswerCache`),
+filled.run.json the facts that decide them, and filled.claims.jsonl the claims of the latest table.
+A run that was killed at any moment resumes, and one with another threshold, row or column asks only
+for the missing answers. A table with decisions that is written beside another one begins with its
+answers.
 """
 
 import json
@@ -41,16 +42,21 @@ PAGES = 1024  # pages in memory: the relations of a subject have answers from th
 class AnswerCache:
     """The answers to every query, in a file or in memory, so that none is asked twice.
 
-    A line of the file is a query with its answers, best first, without texts, which are read from the knowledge base.
+    A line of the file is a query with its answers, best first, without texts, which are read from
+    the knowledge base.
     """
 
-    def __init__(self, shards: Sequence[Shard], file: IO[bytes] | None = None, name: str = "answers") -> None:
-        """Read a file (by default one in memory) that answers will be added to, and cut off an unfinished last line.
+    def __init__(
+        self, shards: Sequence[Shard], file: IO[bytes] | None = None, name: str = "answers"
+    ) -> None:
+        """Read a file (by default one in memory) that answers will be added to, and cut off an
+        unfinished last line.
 
         `name`: of the file, for messages.
         """
         self._file: IO[bytes] = BytesIO() if file is None else file
-        self._name, self._pages = name, Pages(shards)
+        self._name = name
+        self._pages = Pages(shards)
         self._page = lru_cache(PAGES)(self._read_page)
         self._places = self._read()  # places of lines, in bytes
 
@@ -60,7 +66,10 @@ class AnswerCache:
     def add(self, queries: Iterable[str], answers: Iterable[Sequence[Answer]]) -> None:
         place = self._file.seek(0, 2)
         for query, found in zip(queries, answers, strict=True):
-            line = {"query": query, "answers": [[getattr(answer, name) for name in KEPT] for answer in found]}
+            line = {
+                "query": query,
+                "answers": [[getattr(answer, name) for name in KEPT] for answer in found],
+            }
             self._places[query] = place
             place += self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
@@ -98,7 +107,9 @@ class AnswerCache:
                 if not (isinstance(kept["query"], str) and isinstance(kept["answers"], list)):
                     raise TypeError
             except (ValueError, KeyError, TypeError):
-                raise KbqError(f"{self._name}:{number} is damaged: delete the file to ask again") from None
+                raise KbqError(
+                    f"{self._name}:{number} is damaged: delete the file to ask again"
+                ) from None
             places[kept["query"]] = place
             place += len(line)
         return places
@@ -108,39 +119,63 @@ class FillRun:
     """The files of a run, and the facts that decide its answers."""
 
     def __init__(
-        self, out: Path, description: Mapping[str, object], relations: Iterable[Relation], command: str,
+        self,
+        out: Path,
+        description: Mapping[str, object],
+        relations: Iterable[Relation],
+        command: str,
         force: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Begin or resume a run; raise KbqError if `out` is not a file.
 
         Args:
-            description: the facts that decide the answers, by their names in messages about differences.
+            description: the facts that decide the answers, by their names in messages about
+                differences.
             relations, command: kept for exports.
-            force: overwrite files that others have made, and ask again if the answers are of another run.
+            force: overwrite files that others have made, and ask again if the answers are of
+                another run.
         """
         if out.exists() and not out.is_file():
-            raise KbqError(f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of a file")
-        self.out, self.claims = out, out.with_suffix(CLAIMS)
-        self._answers, self._facts = out.with_suffix(ANSWERS), out.with_suffix(RUN)
+            raise KbqError(
+                f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of "
+                "a file"
+            )
+        self.out = out
+        self.claims = out.with_suffix(CLAIMS)
+        self._answers = out.with_suffix(ANSWERS)
+        self._facts = out.with_suffix(RUN)
         self._force = force
-        self._for_exports = {"command": command, "relations": [asdict(relation) for relation in relations]}
+        self._for_exports = {
+            "command": command,
+            "relations": [asdict(relation) for relation in relations],
+        }
         begun = datetime.now(UTC).isoformat(timespec="seconds")
         # As they are read again: with lists for tuples.
-        self._written: dict[str, Any] = json.loads(json.dumps({"begun": begun, **description, "tables": {}}))
+        self._written: dict[str, Any] = json.loads(
+            json.dumps({"begun": begun, **description, "tables": {}})
+        )
 
     @contextmanager
     def answers(self, shards: Sequence[Shard], takes_over: bool = False) -> Iterator[AnswerCache]:
         """Yield the kept answers; meanwhile no other process adds to them or writes a table.
 
-        `takes_over`: a new table begins with the answers of another one in its folder, if the same facts decide them.
+        `takes_over`: a new table begins with the answers of another one in its folder, if the same
+        facts decide them.
         """
         for path in (self.claims, self.out):
-            if path.exists() and path.stat().st_size and not self._facts.exists() and not self._force:
+            if (
+                path.exists()
+                and path.stat().st_size
+                and not self._facts.exists()
+                and not self._force
+            ):
                 raise KbqError(f"{path} already exists and was not made by kbq: {INSTEAD}")
         with suppress(OSError, ValueError):  # a power cut may keep the table, and lose the answers
             tables = read_object(self._facts).get("tables")
             self._written["tables"] = tables if isinstance(tables, dict) else {}
-        with resumed(self._answers, self._facts, self._written, INSTEAD, UNDECISIVE, anew=self._force) as (
+        with resumed(
+            self._answers, self._facts, self._written, INSTEAD, UNDECISIVE, anew=self._force
+        ) as (
             file,
             self._written,
         ):
@@ -152,12 +187,16 @@ class FillRun:
             yield AnswerCache(shards, file, str(self._answers))
 
     def _take_over(self, file: BinaryIO) -> None:
-        """Begin with the answers of another run in this folder that the same facts decide; the run with the most."""
+        """Begin with the answers of another run in this folder that the same facts decide; the run
+        with the most.
+        """
         others = []
         for facts in self.out.parent.glob(f"*{RUN}"):
             answers = facts.with_name(facts.name.removesuffix(RUN) + ANSWERS)
             with suppress(OSError, ValueError):  # anything else may have such a name
-                if facts != self._facts and _decisive(read_object(facts)) == _decisive(self._written):
+                if facts != self._facts and _decisive(read_object(facts)) == _decisive(
+                    self._written
+                ):
                     others.append((answers.stat().st_size, answers))
         if others:
             with max(others)[1].open("rb") as known:
@@ -172,11 +211,15 @@ class FillRun:
         if known is None:
             raise KbqError(f"{self.out} already exists and was not made by kbq: {INSTEAD}")
         if known != file_digest(self.out):
-            raise KbqError(f"{self.out} was changed after kbq fill had written it: {INSTEAD} to overwrite it")
+            raise KbqError(
+                f"{self.out} was changed after kbq fill had written it: {INSTEAD} to overwrite it"
+            )
 
     @contextmanager
     def table(self) -> Iterator[None]:
-        """Note, around the writing of `out`, that it is this run's, and its digest, so that no edit of it is lost."""
+        """Note, around the writing of `out`, that it is this run's, and its digest, so that no edit
+        of it is lost.
+        """
         self._note(UNFINISHED)
         yield
         self._note(file_digest(self.out))

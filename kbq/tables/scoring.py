@@ -1,10 +1,11 @@
 """Scoring: compare the sets of values of tables, claims or gold data: precision, recall, F1.
 
-The precision of a slot without a prediction is 1, as is the recall of one with nothing to find. Values match one to
-one, by any of their names, as many as possible. Unlike in LM-KBC, a number near the right one is wrong.
+The precision of a slot without a prediction is 1, as is the recall of one with nothing to find.
+Values match one to one, by any of their names, as many as possible. Unlike in LM-KBC, a number near
+the right one is wrong.
 
-Gold data are a wide table, triples (`subject`, `relation`, `object`, perhaps `aliases`), or KILT lines. A slot without
-a value is not scored, unless triples have an empty `object` for it.
+Gold data are a wide table, triples (`subject`, `relation`, `object`, perhaps `aliases`), or KILT
+lines. A slot without a value is not scored, unless triples have an empty `object` for it.
 """
 
 from collections import defaultdict
@@ -35,10 +36,13 @@ Sets: TypeAlias = Iterator[tuple[object, object, list[Names]]]  # subject, relat
 MARKERS = empty_markers()
 CLAIM_COLUMNS = {"subject", "relation", "value", "accepted"}
 
-ALL, RELATIONS = "all slots", "mean of relations"
+ALL = "all slots"
+RELATIONS = "mean of relations"
 
 
-def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[str] = ()) -> ValueSets:
+def read_value_sets(
+    path: Path, subject: str = "subject", relations: Sequence[str] = ()
+) -> ValueSets:
     """Read the values of a file, by subject and relation; see `value_sets_of`."""
     return value_sets_of(read_table(path), path, subject, relations)
 
@@ -46,23 +50,29 @@ def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[st
 def value_sets_of(table: Table, path: Path, subject: str, relations: Sequence[str]) -> ValueSets:
     """Return the values of a table, by subject and relation.
 
-    `subject`, `relations`: the columns of a wide table, by default all others. Raises EvaluationError if a line does
-    not fit the others.
+    `subject`, `relations`: the columns of a wide table, by default all others. Raises
+    EvaluationError if a line does not fit the others.
     """
     columns = set(table.columns)
     reader = next((reader for wanted, reader in READERS if wanted <= columns), None)
     found: ValueSets = defaultdict(list)
     try:
-        for name, relation, values in reader(table.rows) if reader else _wide(table, subject, relations):
+        for name, relation, values in (
+            reader(table.rows) if reader else _wide(table, subject, relations)
+        ):
             slot = found[normalised(subject_of(name)), normalised(str(relation))]
             slot += [names for names in values if names not in slot]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise EvaluationError(f"{path} has a line that differs from the others ({error!r:.80}): repair it") from None
+        raise EvaluationError(
+            f"{path} has a line that differs from the others ({error!r:.80}): repair it"
+        ) from None
     return dict(found)
 
 
 def guesses_of(table: Table) -> Guesses:
-    """Return the best value of each slot among claims, accepted or not, with its probability; {} for other tables."""
+    """Return the best value of each slot among claims, accepted or not, with its probability; {}
+    for other tables.
+    """
     guesses: Guesses = {}
     if {*table.columns} >= CLAIM_COLUMNS:
         for row in table.rows:
@@ -96,7 +106,9 @@ def _triples(rows: Sequence[Row]) -> Sets:
 def _kilt(rows: Sequence[Row]) -> Sets:
     for row in rows:
         slot = slot_of(row["input"])
-        answers = dict.fromkeys(output["answer"] for output in row["output"] if output.get("answer"))
+        answers = dict.fromkeys(
+            output["answer"] for output in row["output"] if output.get("answer")
+        )
         if slot:
             yield *slot, [(answer,) for answer in answers]
 
@@ -146,7 +158,9 @@ class SetScores:
     coverage_90: float | None = None  # share of the slots that can be filled with nine in ten right
 
     @classmethod
-    def of(cls, slots: Sequence[SlotCounts], guesses: Sequence[tuple[float, bool]] = ()) -> "SetScores":
+    def of(
+        cls, slots: Sequence[SlotCounts], guesses: Sequence[tuple[float, bool]] = ()
+    ) -> "SetScores":
         """Score slots; `guesses`: the probabilities of best guesses, and whether they are right."""
         chances = np.array([chance for chance, _ in guesses], np.float64)
         right = np.array([is_right for _, is_right in guesses], np.bool_)
@@ -179,11 +193,19 @@ class TableScores:
 
     def table(self) -> ScoreTable:
         columns: dict[str, Form] = {"relation": "text", "slots": "count", "coverage": "percent"}
-        columns |= dict.fromkeys(("precision", "recall", "F1", "micro P", "micro R", "micro F1"), "percent")
-        columns |= {"coverage at 90 % precision": "percent"} if self.all.coverage_90 is not None else {}
+        columns |= dict.fromkeys(
+            ("precision", "recall", "F1", "micro P", "micro R", "micro F1"), "percent"
+        )
+        columns |= (
+            {"coverage at 90 % precision": "percent"} if self.all.coverage_90 is not None else {}
+        )
         scores = [*self.by_relation.items(), (ALL, self.all), (RELATIONS, self.relations)]
-        rows: list[tuple[Cell, ...]] = [(name, *list(asdict(one).values())[: len(columns) - 1]) for name, one in scores]
-        return ScoreTable(f"sets of values, {self.all.slots:,} subjects with a relation", columns, rows)
+        rows: list[tuple[Cell, ...]] = [
+            (name, *list(asdict(one).values())[: len(columns) - 1]) for name, one in scores
+        ]
+        return ScoreTable(
+            f"sets of values, {self.all.slots:,} subjects with a relation", columns, rows
+        )
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -192,7 +214,9 @@ class TableScores:
         return self.table().html()
 
 
-def evaluate_table(filled: Path, gold: Path, subject: str = "subject", relations: Sequence[str] = ()) -> TableScores:
+def evaluate_table(
+    filled: Path, gold: Path, subject: str = "subject", relations: Sequence[str] = ()
+) -> TableScores:
     """Score a filled table, or a file of claims, against gold data in one of the module's formats.
 
     Raises:
@@ -215,20 +239,30 @@ def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = N
         if guesses and (subject, relation) in guesses:
             names, chance = guesses[subject, relation]
             judged[relation].append((chance, compared([names], values, relation).matched > 0))
-    scores = {relation: SetScores.of(slots[relation], judged[relation]) for relation in sorted(slots)}
+    scores = {
+        relation: SetScores.of(slots[relation], judged[relation]) for relation in sorted(slots)
+    }
     every = SetScores.of(list(chain(*slots.values())), list(chain(*judged.values())))
-    columns = {name: [getattr(score, name) for score in scores.values()] for name in asdict(every) if name != "slots"}
-    means: dict[str, Any] = {name: None if None in column else _mean(column) for name, column in columns.items()}
+    columns = {
+        name: [getattr(score, name) for score in scores.values()]
+        for name in asdict(every)
+        if name != "slots"
+    }
+    means: dict[str, Any] = {
+        name: None if None in column else _mean(column) for name, column in columns.items()
+    }
     return TableScores(scores, every, replace(every, **means))
 
 
 def compared(predicted: Iterable[Names], gold: Sequence[Names], relation: str = "") -> SlotCounts:
-    """Count how many values match: a maximum bipartite matching. `relation`: see `kbq.tables.values.agree`.
+    """Count how many values match: a maximum bipartite matching. `relation`: see
+    `kbq.tables.values.agree`.
 
     >>> compared([("U.S.",), ("Mexico",)], [("United States", "US", "U.S."), ("Canada",)])
     SlotCounts(predicted=2, gold=2, matched=1)
     """
-    guesses, wanted = distinct(predicted, relation), distinct(gold, relation)
+    guesses = distinct(predicted, relation)
+    wanted = distinct(gold, relation)
     places: dict[object, list[int]] = defaultdict(list)
     dated: list[tuple[int, DateValue]] = []
     for place, names in enumerate(wanted):
@@ -239,8 +273,14 @@ def compared(predicted: Iterable[Names], gold: Sequence[Names], relation: str = 
     for names in guesses:
         keys = _keys(names, relation)
         found = {place for key in keys for place in places.get(key, ())}
-        own = [key for key in keys if isinstance(key, DateValue)]  # one date may be more exact than another
-        edges.append(sorted(found | {place for place, date in dated for date_ in own if dates_agree(date_, date)}))
+        # One date may be more exact than another.
+        own = [key for key in keys if isinstance(key, DateValue)]
+        edges.append(
+            sorted(
+                found
+                | {place for place, date in dated for date_ in own if dates_agree(date_, date)}
+            )
+        )
     return SlotCounts(len(guesses), len(wanted), _matched(edges))
 
 
@@ -267,7 +307,9 @@ def _matched(edges: Sequence[Iterable[int]]) -> int:
     graph = networkx.Graph()
     guesses = [("guess", number) for number in range(len(edges))]
     graph.add_nodes_from(guesses)
-    graph.add_edges_from((guess, value) for guess, values in zip(guesses, edges, strict=True) for value in values)
+    graph.add_edges_from(
+        (guess, value) for guess, values in zip(guesses, edges, strict=True) for value in values
+    )
     return len(networkx.bipartite.maximum_matching(graph, guesses)) // 2
 
 

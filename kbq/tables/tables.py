@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from kbq.tables.claims import Claim
 
 SEPARATOR = "|"  # stands between the values of a cell
-FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # begins a cell that a spreadsheet computes. Source: OWASP
+# Begins a cell that a spreadsheet computes. Source: OWASP.
+FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
 PLAIN = (str, int, float, bool, type(None))
 NUMBER = re.compile(r" *[+-]?\d[\d.,\s]*%?")
 
@@ -88,7 +89,11 @@ def is_empty(value: object, markers: Collection[str] = ()) -> bool:
     """
     if isinstance(value, float):
         return math.isnan(value)
-    return value is None or value == [] or (isinstance(value, str) and (not value.strip() or value.strip() in markers))
+    return (
+        value is None
+        or value == []
+        or (isinstance(value, str) and (not value.strip() or value.strip() in markers))
+    )
 
 
 def texts_of(value: object, markers: Collection[str] = ()) -> list[str]:
@@ -97,8 +102,16 @@ def texts_of(value: object, markers: Collection[str] = ()) -> list[str]:
     >>> texts_of("Paris | Rome"), texts_of(["Paris", 1815]), texts_of(None)
     (['Paris', 'Rome'], ['Paris', '1815'], [])
     """
-    parts = [] if is_empty(value) else value if isinstance(value, list) else text_of(value).split(SEPARATOR)
-    return [text for text in (text_of(part).strip() for part in parts) if not is_empty(text, markers)]
+    parts = (
+        []
+        if is_empty(value)
+        else value
+        if isinstance(value, list)
+        else text_of(value).split(SEPARATOR)
+    )
+    return [
+        text for text in (text_of(part).strip() for part in parts) if not is_empty(text, markers)
+    ]
 
 
 def cell_text(value: object) -> str:
@@ -111,7 +124,11 @@ def cell_text(value: object) -> str:
         return value if isinstance(value, str) else ""
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return SEPARATOR.join(value)
-    return json.dumps(value, ensure_ascii=False, default=text_of) if isinstance(value, list | dict) else text_of(value)
+    return (
+        json.dumps(value, ensure_ascii=False, default=text_of)
+        if isinstance(value, list | dict)
+        else text_of(value)
+    )
 
 
 def subject_of(value: object) -> str:
@@ -124,7 +141,8 @@ def subject_of(value: object) -> str:
 
 
 def subject_column(table: Table, is_title: Callable[[str], bool]) -> str:
-    """Guess the column that has the subjects: names that are titles of pages or, without any, look most like names.
+    """Guess the column that has the subjects: names that are titles of pages or, without any, look
+    most like names.
 
     `is_title`: whether a page has this title. Of columns that are as good, the first is taken.
 
@@ -183,7 +201,8 @@ def as_arrow(values: Sequence[Any], kind: Any) -> Any:
 
 
 def _cell_of_type(value: Any, kind: Any) -> Any:
-    """Return a value in the form of an Arrow type: a text that was filled in becomes a number, a day, or a list.
+    """Return a value in the form of an Arrow type: a text that was filled in becomes a number, a
+    day, or a list.
 
     Raises ValueError if it does not fit.
     """
@@ -192,7 +211,10 @@ def _cell_of_type(value: Any, kind: Any) -> Any:
     if value is None:
         return None
     if types.is_list(kind) or types.is_large_list(kind):
-        return [_cell_of_type(one, kind.value_type) for one in (value if isinstance(value, list) else [value])]
+        return [
+            _cell_of_type(one, kind.value_type)
+            for one in (value if isinstance(value, list) else [value])
+        ]
     if not isinstance(value, str):
         return value
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
@@ -206,7 +228,11 @@ def _cell_of_type(value: Any, kind: Any) -> Any:
         day = date_of_cell(value)
         if day is None or day.julian or not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", day.edtf):
             raise ValueError(value)
-        return datetime.fromisoformat(day.edtf) if types.is_timestamp(kind) else date.fromisoformat(day.edtf)
+        return (
+            datetime.fromisoformat(day.edtf)
+            if types.is_timestamp(kind)
+            else date.fromisoformat(day.edtf)
+        )
     return value
 
 
@@ -228,10 +254,14 @@ def _frame_to_arrow(given: Any, subject: str) -> Any:
             return pyarrow.interchange.from_dataframe(given)
         if hasattr(given, "columns") or hasattr(given, "column_names"):
             return pyarrow.table(given)
-        column = pyarrow.chunked_array(given if hasattr(given, "__arrow_c_stream__") else [pyarrow.array(given)])
+        column = pyarrow.chunked_array(
+            given if hasattr(given, "__arrow_c_stream__") else [pyarrow.array(given)]
+        )
         return pyarrow.table({subject: column})
     except (pyarrow.ArrowException, TypeError, ValueError) as error:
-        raise KbqError(f"{NAME} cannot be read ({error!s:.80}): give rows, or a data frame of pandas") from None
+        raise KbqError(
+            f"{NAME} cannot be read ({error!s:.80}): give rows, or a data frame of pandas"
+        ) from None
 
 
 def _array(values: Sequence[Any], old: Any) -> Any:
@@ -241,7 +271,9 @@ def _array(values: Sequence[Any], old: Any) -> Any:
     if isinstance(old, pandas.Series) and isinstance(old.dtype, pandas.CategoricalDtype):
         known = old.dtype.categories
         new = [value for value in dict.fromkeys(values) if value is not None and value not in known]
-        return pandas.Categorical(values, known.append(pandas.Index(new)), ordered=old.dtype.ordered)
+        return pandas.Categorical(
+            values, known.append(pandas.Index(new)), ordered=old.dtype.ordered
+        )
     if old is not None and (kept := _of_type(values, old)) is not None:
         return kept
     kinds = {type(value) for value in values}
@@ -261,7 +293,9 @@ def _of_type(values: Sequence[Any], old: Any) -> Any:
 
         kind = pyarrow.Array.from_pandas(old).type
         fitting = as_arrow(values, kind)
-        return None if fitting is None else pandas.Series(fitting.to_pylist(), dtype=old.dtype).array
+        return (
+            None if fitting is None else pandas.Series(fitting.to_pylist(), dtype=old.dtype).array
+        )
     except (ImportError, ValueError, TypeError, OverflowError, NotImplementedError):
         return None
 
@@ -279,13 +313,15 @@ class FillCounts:
     formulas: int = 0  # values that got an apostrophe, as a spreadsheet would compute them
     unasked: tuple[str, ...] = ()  # why the cells of some rows stay empty
     seconds: float | None = None  # estimated time of filling, in a dry run
-    taught: Mapping[str, int] = field(default_factory=dict, hash=False)  # decisions that changed the probabilities of
+    # Decisions that changed the probabilities of.
+    taught: Mapping[str, int] = field(default_factory=dict, hash=False)
     # other values, by relation
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows by column, each cell a text, a list of texts, or another value of its file; `claims` filled it.
+    """Rows by column, each cell a text, a list of texts, or another value of its file; `claims`
+    filled it.
 
     >>> import kbq
     >>> table = kbq.KnowledgeBase.sample().fill([{"subject": "Marie Curie"}], ["place of birth"])
@@ -304,20 +340,28 @@ class Table:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Table:
-        """Make a table of rows in Python. Raises KbqError if they are not mappings whose keys are texts."""
+        """Make a table of rows in Python. Raises KbqError if they are not mappings whose keys are
+        texts.
+        """
         several = list(as_iterable(rows, KbqError, "the table is", "a path, or a list of rows"))
         columns: dict[str, None] = {}
         for number, row in enumerate(several, start=1):
             if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
-                raise KbqError(f"row {number} of the table is {row!r:.60}: give a mapping from columns to values")
+                raise KbqError(
+                    f"row {number} of the table is {row!r:.60}: give a mapping from columns to "
+                    "values"
+                )
             columns |= dict.fromkeys(row)
-        return cls(tuple(columns), [{name: plain(cell) for name, cell in row.items()} for row in several])
+        return cls(
+            tuple(columns), [{name: plain(cell) for name, cell in row.items()} for row in several]
+        )
 
     @classmethod
     def of_frame(cls, given: Any, subject: str) -> Table | None:
         """Return the table of a data frame, or of a series of subjects, or None for anything else.
 
-        Raises KbqError if a column has no name of its own, or a frame that is not of pandas is given without pyarrow.
+        Raises KbqError if a column has no name of its own, or a frame that is not of pandas is
+        given without pyarrow.
         """
         pandas = sys.modules.get("pandas")
         if pandas and isinstance(given, pandas.Series | pandas.Index):
@@ -327,7 +371,12 @@ class Table:
             _refuse_names(names)
             cells = zip(*(map(plain, given[name].astype(object)) for name in names), strict=True)
             return cls(names, [dict(zip(names, row, strict=True)) for row in cells], frame=given)
-        given = given.collect() if hasattr(given, "collect_schema") and hasattr(given, "collect") else given  # lazy
+        # Lazy.
+        given = (
+            given.collect()
+            if hasattr(given, "collect_schema") and hasattr(given, "collect")
+            else given
+        )
         protocols = "__arrow_c_stream__", "__arrow_c_array__", "__dataframe__"
         if not any(hasattr(given, name) for name in protocols):
             return None
@@ -340,14 +389,22 @@ class Table:
         """Raise KbqError if there is no such column of subjects."""
         if subject not in self.columns:
             near = get_close_matches(subject, self.columns[:1000], 1, 0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, self.columns[:20]))}"
-            raise KbqError(f"the table has no column {subject!r} ({hint}): name the column of subjects with --subject")
+            hint = (
+                f"did you mean {near[0]!r}?"
+                if near
+                else f"it has {', '.join(map(repr, self.columns[:20]))}"
+            )
+            raise KbqError(
+                f"the table has no column {subject!r} ({hint}): name the column of subjects with "
+                "--subject"
+            )
 
     def is_filled(self, row: int, column: str) -> bool:
         """Whether a cell got its value from the knowledge base."""
         if self.before is None:
             return False
-        now, before = self.rows[row], self.before.rows[row]
+        now = self.rows[row]
+        before = self.before.rows[row]
         is_same = now is before or now.get(column) is before.get(column)
         return self.before.is_filled(row, column) if is_same else True
 
@@ -356,7 +413,9 @@ class Table:
         return replace(self, before=Table(self.columns, [{}] * len(self.rows)))
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the table. Raises KbqError if it cannot be written, or the ending is another format's."""
+        """Write the table. Raises KbqError if it cannot be written, or the ending is another
+        format's.
+        """
         target = as_path(path, "path")
         if (known := SUFFIXES.get(target.suffix.lower(), "csv")) != "csv":
             advice = "use to_excel" if known == "xlsx" else "end it in .csv"
@@ -369,7 +428,8 @@ class Table:
         write_table(self, as_path(path, "path"), "xlsx")
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the table as a data frame, with the index and the types of the one that was filled.
+        """Return the table as a data frame, with the index and the types of the one that was
+        filled.
 
         Raises KbqError if pandas is not installed.
         """
@@ -377,7 +437,9 @@ class Table:
             raise KbqError("to_pandas needs pandas: pip install pandas")
         import pandas
 
-        frame, places, arrays = (self.before or self).frame, range(len(self.rows)), {}
+        frame = (self.before or self).frame
+        places = range(len(self.rows))
+        arrays = {}
         for name in self.columns:
             old = frame[name] if frame is not None and name in frame.columns else None
             if old is not None and not any(self.is_filled(row, name) for row in places):
@@ -386,10 +448,15 @@ class Table:
                 arrays[name] = _array([row.get(name) for row in self.rows], old)
         index = None if frame is None else frame.index
         columns = list(self.columns)
-        return pandas.DataFrame(arrays, index=index, columns=columns) if arrays else pandas.DataFrame(index=index)
+        return (
+            pandas.DataFrame(arrays, index=index, columns=columns)
+            if arrays
+            else pandas.DataFrame(index=index)
+        )
 
     def to_arrow(self) -> pa.Table:
-        """Return the table as one of Arrow, for polars, duckdb and others, with the types of the one that was filled.
+        """Return the table as one of Arrow, for polars, duckdb and others, with the types of the
+        one that was filled.
 
         Raises KbqError if pyarrow is not installed.
         """
@@ -412,31 +479,48 @@ class Table:
             for column in self.columns:
                 is_filled = self.is_filled(number, column)
                 claim = claims.get((subject, column)) if is_filled else None
-                chance = "" if claim is None or claim.probability is None else percentage(claim.probability)
-                text, quiet = html.text(cell_text(row.get(column))), html.element("span", chance, style=html.QUIET)
-                style, title = "background:#3b82c433" * is_filled, f"{claim.sentence} ({claim.title})" if claim else ""
+                chance = (
+                    ""
+                    if claim is None or claim.probability is None
+                    else percentage(claim.probability)
+                )
+                text = html.text(cell_text(row.get(column)))
+                quiet = html.element("span", chance, style=html.QUIET)
+                style = "background:#3b82c433" * is_filled
+                title = f"{claim.sentence} ({claim.title})" if claim else ""
                 cells.append(html.element("td", text, " ", quiet, style=style, title=title))
             rows.append(cells)
-        caption = f"{len(self.rows):,} rows, {self.counts.filled:,} of {self.counts.cells:,} cells filled"
+        caption = (
+            f"{len(self.rows):,} rows, {self.counts.filled:,} of {self.counts.cells:,} cells filled"
+        )
         return html.table(self.columns, rows, caption)
 
     def __repr__(self) -> str:
-        return f"Table({len(self.rows):,} rows, {len(self.columns):,} columns, {len(self.claims):,} claims)"
+        return (
+            f"Table({len(self.rows):,} rows, {len(self.columns):,} columns, {len(self.claims):,} "
+            "claims)"
+        )
 
 
 def read_table(path: str | Path, note: Note = unheard) -> Table:
-    """Read a table in any form that `read_rows` reads. Raises KbqError if it cannot be read, or is empty."""
+    """Read a table in any form that `read_rows` reads. Raises KbqError if it cannot be read, or is
+    empty.
+    """
     rows = read_rows(str(path), note=note)
     table = Table.of(row for _, row in rows.numbered)
     if not rows.columns and not table.columns:
         raise KbqError(f"{rows.name} is empty: {NOTHING}")
-    return replace(table, columns=rows.columns or table.columns, dialect=rows.dialect, arrow=rows.arrow)
+    return replace(
+        table, columns=rows.columns or table.columns, dialect=rows.dialect, arrow=rows.arrow
+    )
 
 
 def write_table(table: Table, path: Path, format: RowFormat) -> int:
-    """Replace a file by the table in the dialect that it was read in; return how many texts got an apostrophe.
+    """Replace a file by the table in the dialect that it was read in; return how many texts got an
+    apostrophe.
 
-    In CSV and TSV, filled values and names of new columns get one if a spreadsheet would compute them.
+    In CSV and TSV, filled values and names of new columns get one if a spreadsheet would compute
+    them.
     """
     read = (table.before or table).dialect
     with writing_to(path, KbqError, goes_on=True), replacing(path) as partial:
@@ -445,11 +529,15 @@ def write_table(table: Table, path: Path, format: RowFormat) -> int:
 
             pyarrow.parquet.write_table(_arrow_of(table), partial)
         elif format == "xlsx":
-            cells = ([for_spreadsheet(row.get(column)) for column in table.columns] for row in table.rows)
+            cells = (
+                [for_spreadsheet(row.get(column)) for column in table.columns] for row in table.rows
+            )
             write_xlsx(partial, chain([table.columns], cells))
         elif format == "jsonl":
             with partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-                jsonlines.Writer(file, dumps=partly(json_line, default=text_of)).write_all(table.rows)
+                jsonlines.Writer(file, dumps=partly(json_line, default=text_of)).write_all(
+                    table.rows
+                )
         else:
             other = Dialect(format, "\t" if format == "tsv" else ",")
             return _write_separated(table, partial, read if read.format == format else other)
@@ -486,33 +574,44 @@ def refuse_unwritable(table: Table, format: RowFormat) -> None:
         if not find_spec("openpyxl"):
             raise KbqError(f"XLSX {NEEDS_OPENPYXL}")
         if len(table.rows) >= MOST_ROWS:
-            raise KbqError(f"the table has {len(table.rows):,} rows, XLSX has {MOST_ROWS:,} at most: write CSV instead")
+            raise KbqError(
+                f"the table has {len(table.rows):,} rows, XLSX has {MOST_ROWS:,} at most: write "
+                "CSV instead"
+            )
     for number, row in enumerate(table.rows if format in ("tsv", "xlsx") else (), start=1):
         for column in table.columns:
             text = cell_text(row.get(column))
             if format == "tsv" and BREAKS.search(text):
                 raise KbqError(
-                    f"row {number} has a tab or a line end in {column!r}, which TSV cannot hold: write CSV instead"
+                    f"row {number} has a tab or a line end in {column!r}, which TSV cannot hold: "
+                    "write CSV instead"
                 )
             if format == "xlsx" and len(text) > MOST_CHARACTERS:
                 raise KbqError(
-                    f"row {number} has more than {MOST_CHARACTERS:,} characters in {column!r}, which XLSX cannot hold: "
-                    "write CSV instead"
+                    f"row {number} has more than {MOST_CHARACTERS:,} characters in {column!r}, "
+                    "which XLSX cannot hold: write CSV instead"
                 )
 
 
 def _line(texts: Sequence[str], dialect: Dialect) -> str:
-    # A quotation mark must not open a cell that swallows the rows after it: other programs read TSV as they do CSV.
-    buffer, texts = StringIO(newline=""), [*texts, *[""] * dialect.unnamed]
+    # A quotation mark must not open a cell that swallows the rows after it: other programs read TSV
+    # as they do CSV.
+    buffer = StringIO(newline="")
+    texts = [*texts, *[""] * dialect.unnamed]
     if dialect.has_blanks:  # csv writes a delimiter as one letter
         must_be_quoted = re.compile(rf'^ |["\r\n{re.escape(dialect.delimiter)}]')
-        cells = (f'"{text.replace(chr(34), chr(34) * 2)}"' if must_be_quoted.search(text) else text for text in texts)
+        cells = (
+            f'"{text.replace(chr(34), chr(34) * 2)}"' if must_be_quoted.search(text) else text
+            for text in texts
+        )
         return f"{dialect.delimiter} ".join(cells) + dialect.line_end
     if dialect.format == "tsv":
         texts = [BREAKS.sub(" ", text) for text in texts]
     quoting: Literal[0, 1] = csv.QUOTE_ALL if dialect.quotes_all else csv.QUOTE_MINIMAL
     # With these ends, it quotes either of them in a cell.
-    csv.writer(buffer, delimiter=dialect.delimiter, quoting=quoting, lineterminator="\r\n").writerow(texts)
+    csv.writer(
+        buffer, delimiter=dialect.delimiter, quoting=quoting, lineterminator="\r\n"
+    ).writerow(texts)
     return buffer.getvalue().removesuffix("\r\n") + dialect.line_end
 
 
@@ -532,7 +631,11 @@ def _arrow_of(table: Table) -> Any:
             arrays.append(kept)
             continue
         try:
-            arrays.append(pyarrow.array(values, pyarrow.string() if values.count(None) == len(values) else None))
+            arrays.append(
+                pyarrow.array(
+                    values, pyarrow.string() if values.count(None) == len(values) else None
+                )
+            )
         except (pyarrow.ArrowException, TypeError, OverflowError):  # values of several types
             texts = [None if value is None else cell_text(value) for value in values]
             arrays.append(pyarrow.array(texts, pyarrow.string()))

@@ -1,7 +1,7 @@
 """Values: which texts are one value, by the normal form of a date or a quantity.
 
-A text has a normal form only if all of it is one date or one number, which can be read in one way, and no form says
-more than the text.
+A text has a normal form only if all of it is one date or one number, which can be read in one way,
+and no form says more than the text.
 """
 
 import re
@@ -27,8 +27,8 @@ def normal_form(
     """Return the date or the quantity of a text, or None if there is any doubt.
 
     Args:
-        type: the known type of the value. Without it, a number alone is neither a date nor a quantity, and a quantity
-            must have a well-known unit.
+        type: the known type of the value. Without it, a number alone is neither a date nor a
+            quantity, and a quantity must have a well-known unit.
         before, behind: the text around it, which may say "about".
 
     >>> normal_form("November 7, 1867")
@@ -54,11 +54,17 @@ def normal_form(
 
 @lru_cache(2**14)
 def _forms(text: str) -> tuple[str, DateValue | None, tuple[object, ...] | None]:
-    """Return the forms by which a value is compared: its words, and perhaps a date and what a quantity means."""
+    """Return the forms by which a value is compared: its words, and perhaps a date and what a
+    quantity means.
+    """
     short = " ".join(seen(text).split()) if len(text) <= LONGEST else ""
     number = f"{Decimal(short):f}" if _SCIENTIFIC.fullmatch(short) else short
     quantity = quantity_of(number, counts_anything=True)
-    return compared_words(text), date_of_cell(short), None if quantity is None else meaning(quantity)
+    return (
+        compared_words(text),
+        date_of_cell(short),
+        None if quantity is None else meaning(quantity),
+    )
 
 
 def keys_of(text: str, relation: str = "") -> frozenset[object]:
@@ -70,7 +76,8 @@ def keys_of(text: str, relation: str = "") -> frozenset[object]:
 
 
 def agree(one: str, other: str, relation: str = "") -> bool:
-    """Whether two texts are one value: the same words, number or country, or dates that agree as far as both go.
+    """Whether two texts are one value: the same words, number or country, or dates that agree as
+    far as both go.
 
     `relation`: of a language, German is not Germany.
 
@@ -91,7 +98,9 @@ def agree(one: str, other: str, relation: str = "") -> bool:
 
 
 def is_same(text: str, claim: Claim, titles: Titles) -> bool:
-    """Whether a claim has this value: the same text, page or quantity, or a date that agrees as far as both go."""
+    """Whether a claim has this value: the same text, page or quantity, or a date that agrees as far
+    as both go.
+    """
     if agree(text, claim.value, claim.relation):
         return True
     if isinstance(claim.normal, DateValue):  # rests perhaps on the words around the value
@@ -107,9 +116,14 @@ def _quantity_in(text: str, before: str, behind: str) -> QuantityValue | None:
         return None
     if quantity.about and not quantity.unit and date_of(text):  # c. 1867
         return None
-    start, end = len(before), len(before) + len(text)
+    start = len(before)
+    end = len(before) + len(text)
     around = quantity_around(before + text + behind, start, end).quantity
-    if around is None or (around.to, around.bound, around.number) != (quantity.to, quantity.bound, quantity.number):
+    if around is None or (around.to, around.bound, around.number) != (
+        quantity.to,
+        quantity.bound,
+        quantity.number,
+    ):
         return None
     has_other_unit = meaning(around)[0] != meaning(quantity)[0]
     return None if has_other_unit else _as_value(replace(quantity, about=around.about))
@@ -118,4 +132,6 @@ def _quantity_in(text: str, before: str, behind: str) -> QuantityValue | None:
 def _as_value(quantity: Quantity | None) -> QuantityValue | None:
     if quantity is None:
         return None
-    return QuantityValue(quantity.number, quantity.unit, quantity.about, quantity.bound, quantity.to)
+    return QuantityValue(
+        quantity.number, quantity.unit, quantity.about, quantity.bound, quantity.to
+    )

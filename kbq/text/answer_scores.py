@@ -1,6 +1,7 @@
 """Text scores: how well a predicted answer agrees with gold.
 
-Source: arXiv 2009.02252 and the official evaluation; by character, arXiv 1810.07366 (CMRC 2018) and its evaluation.
+Source: arXiv 2009.02252 and the official evaluation; by character, arXiv 1810.07366 (CMRC 2018) and
+its evaluation.
 """
 
 import re
@@ -12,7 +13,8 @@ from typing import NamedTuple
 from kbq.text.normal_answers import normalise_answer, parts
 from kbq.text.whole_words import UNSPACED
 
-# CMRC's signs, which do not count; a letter of a script without blanks is a token, and so is any word beside these.
+# CMRC's signs, which do not count; a letter of a script without blanks is a token, and so is any
+# word beside these.
 IDLE_SIGNS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》…·、「」（）－～『』")
 TOKEN = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
 UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
@@ -28,7 +30,8 @@ class AnswerScores(NamedTuple):
 
 
 def best_f1(guess: str, golds: Iterable[str]) -> float:
-    """Return the best F1 of the guess's tokens with those of any of these texts, all normalised before.
+    """Return the best F1 of the guess's tokens with those of any of these texts, all normalised
+    before.
 
     >>> best_f1("red brick", ["house", "red brick house"])
     0.8
@@ -49,7 +52,8 @@ def _f1(guess: Counter[str], gold: Collection[str]) -> float:
 
 
 def scores_by_character(answer: str, golds: Iterable[str]) -> tuple[float, float]:
-    """Return EM and F1 of an answer in a script without blanks between words; the best over the gold answers.
+    """Return EM and F1 of an answer in a script without blanks between words; the best over the
+    gold answers.
 
     F1 counts the longest run of tokens that both have.
 
@@ -61,7 +65,9 @@ def scores_by_character(answer: str, golds: Iterable[str]) -> tuple[float, float
     em = f1 = 0.0
     for gold in map(_without_signs, golds):
         gold_tokens = TOKEN.findall(gold)
-        shared = SequenceMatcher(None, gold_tokens, tokens, autojunk=False).find_longest_match().size
+        shared = (
+            SequenceMatcher(None, gold_tokens, tokens, autojunk=False).find_longest_match().size
+        )
         em = max(em, float(gold == plain_answer))
         f1 = max(f1, 2 * shared / max(1, len(gold_tokens) + len(tokens)))
     return em, f1
@@ -84,9 +90,11 @@ def score_answer(answer: str, gold_answers: Iterable[str], with_rouge: bool = Tr
 
 
 def best_rouge_l(guess: str, golds: Iterable[str]) -> float:
-    """Return the best ROUGE-L with any of these texts: slightly below 1 for a perfect match, 0 without sentences.
+    """Return the best ROUGE-L with any of these texts: slightly below 1 for a perfect match, 0
+    without sentences.
 
-    The guess, which may be long, is split once; of its words, those in none of the texts are only counted.
+    The guess, which may be long, is split once; of its words, those in none of the texts are only
+    counted.
 
     >>> best_rouge_l("a a b", ["a b"])
     0.999999995
@@ -103,8 +111,12 @@ def best_rouge_l(guess: str, golds: Iterable[str]) -> float:
     return max(_rouge_l(guess_sentences, len(guess_words), gold) for gold in gold_sentences)
 
 
-def _rouge_l(guess_sentences: list[list[str]], guess_words: int, gold_sentences: list[list[str]]) -> float:
-    """ROUGE-L of a guess of this many distinct words, of whose sentences the words that gold has are given."""
+def _rouge_l(
+    guess_sentences: list[list[str]], guess_words: int, gold_sentences: list[list[str]]
+) -> float:
+    """ROUGE-L of a guess of this many distinct words, of whose sentences the words that gold has
+    are given.
+    """
     if not guess_sentences or not gold_sentences:
         return 0.0
     gold_words = {word for sentence in gold_sentences for word in sentence}
@@ -127,18 +139,23 @@ def sentences(text: str) -> Iterator[list[str]]:
 
 
 def common_words(gold: list[str], guess: list[str]) -> set[str]:
-    """Return the words of one longest common subsequence; of several, the one that the official walk back finds."""
+    """Return the words of one longest common subsequence; of several, the one that the official
+    walk back finds.
+    """
     known = set(gold)
-    guess = [word for word in guess if word in known]  # other words change neither the table nor the walk
+    # Other words change neither the table nor the walk.
+    guess = [word for word in guess if word in known]
     if not guess:
         return set()
     lengths = subsequence_lengths(gold, guess)
     words: set[str] = set()
-    row, column = len(gold), len(guess)
+    row = len(gold)
+    column = len(guess)
     while row and column:
         if gold[row - 1] == guess[column - 1]:
             words.add(gold[row - 1])
-            row, column = row - 1, column - 1
+            row = row - 1
+            column = column - 1
         elif lengths[row - 1][column] > lengths[row][column - 1]:
             row -= 1
         else:

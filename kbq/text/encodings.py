@@ -8,10 +8,28 @@ from kbq.errors import KbqError
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 LOOKED_AT = 2**16  # bytes that a guess is made by
 # Likely ones, the most likely first; others resemble these, and would be guessed for short texts.
-LIKELY = ["cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "shift_jis", "gb18030", "big5", "euc_kr", "euc_jp"]
+LIKELY = [
+    "cp1252",
+    "cp1250",
+    "cp1251",
+    "cp1253",
+    "cp1254",
+    "shift_jis",
+    "gb18030",
+    "big5",
+    "euc_kr",
+    "euc_jp",
+]
 SHORT = 12  # letters that are not ASCII, below which only the most likely one is taken
-# Browsers read pages that declare these as what most of them are in truth. Source: encoding.spec.whatwg.org.
-_MEANT = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030"}
+# Browsers read pages that declare these as what most of them are in truth. Source:
+# encoding.spec.whatwg.org.
+_MEANT = {
+    "iso8859-1": "cp1252",
+    "ascii": "cp1252",
+    "iso8859-9": "cp1254",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+}
 
 
 def decode(content: bytes, declared: str = "", wanted: str = "") -> tuple[str, str]:
@@ -33,7 +51,9 @@ def decode(content: bytes, declared: str = "", wanted: str = "") -> tuple[str, s
         try:
             return content.decode(wanted).removeprefix("\ufeff"), ""
         except UnicodeDecodeError as reason:
-            raise KbqError(f"it is not in {wanted} (byte {reason.start + 1:,}): choose another --encoding") from None
+            raise KbqError(
+                f"it is not in {wanted} (byte {reason.start + 1:,}): choose another --encoding"
+            ) from None
     for mark, name in MARKS.items():
         if content.startswith(mark):
             return content.decode(name, "replace").removeprefix("\ufeff"), ""
@@ -50,7 +70,9 @@ def decode(content: bytes, declared: str = "", wanted: str = "") -> tuple[str, s
 
 def check_encoding(name: str) -> None:
     if not _known(name):
-        raise KbqError(f"the encoding {name!r} is unknown: write one such as utf-8, windows-1252 or utf-16")
+        raise KbqError(
+            f"the encoding {name!r} is unknown: write one such as utf-8, windows-1252 or utf-16"
+        )
 
 
 def _known(name: str) -> str:
@@ -64,7 +86,8 @@ def _known(name: str) -> str:
 
 
 def _wide(head: bytes) -> str:
-    """Return the encoding of two or four bytes a letter whose zeros a text has, or "" if it has few.
+    """Return the encoding of two or four bytes a letter whose zeros a text has, or "" if it has
+    few.
 
     >>> [_wide("Ann Lee".encode(name)) for name in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be", "utf-8")]
     ['utf-16-le', 'utf-16-be', 'utf-32-le', 'utf-32-be', '']

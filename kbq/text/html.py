@@ -12,7 +12,9 @@ def element(name: str, *content: str, style: str = "", title: str = "") -> str:
     >>> element("b", text("<x> & y"), style="color:red")
     '<b style="color:red">&lt;x&gt; &amp; y</b>'
     """
-    given = "".join(f' {key}="{text(value)}"' for key, value in (("style", style), ("title", title)) if value)
+    given = "".join(
+        f' {key}="{text(value)}"' for key, value in (("style", style), ("title", title)) if value
+    )
     return f"<{name}{given}>{''.join(content)}</{name}>"
 
 
@@ -24,9 +26,15 @@ def text(words: object) -> str:
 
 def bar(share: float, words: str) -> str:
     """Return a share from 0 to 1 as a bar, with words for it."""
-    full = element("span", style=f"display:inline-block;height:.4em;width:{4 * share:.2f}em;background:{BAR}")
-    track = element("span", full, style="display:inline-block;width:4em;background:#8884;line-height:.4em")
-    return element("span", track, " ", element("span", text(words), style=QUIET), style="white-space:nowrap")
+    full = element(
+        "span", style=f"display:inline-block;height:.4em;width:{4 * share:.2f}em;background:{BAR}"
+    )
+    track = element(
+        "span", full, style="display:inline-block;width:4em;background:#8884;line-height:.4em"
+    )
+    return element(
+        "span", track, " ", element("span", text(words), style=QUIET), style="white-space:nowrap"
+    )
 
 
 def marked(before: str, words: str, after: str) -> str:
@@ -36,6 +44,9 @@ def marked(before: str, words: str, after: str) -> str:
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]], caption: str = "") -> str:
     """Return a table; the cells of rows are `td` elements already."""
-    head = element("thead", element("tr", *(element("th", text(name), style="text-align:left") for name in header)))
+    head = element(
+        "thead",
+        element("tr", *(element("th", text(name), style="text-align:left") for name in header)),
+    )
     body = element("tbody", *(element("tr", *row) for row in rows))
     return element("table", element("caption", text(caption)) if caption else "", head, body)

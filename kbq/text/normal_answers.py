@@ -9,12 +9,14 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _BLANK = re.compile(r"\s")
 SHORT_ANSWER = 100  # characters: of such texts, the last that were normalised are kept
-# Characters of a long text that are split into words at a time: a word takes ten times its characters.
+# Characters of a long text that are split into words at a time: a word takes ten times its
+# characters.
 LONG_PART = 2**20
 
 
 def normalise_answer(text: str) -> str:
-    """Normalise an answer as KILT does: lower case, without ASCII punctuation, articles and surplus blanks.
+    """Normalise an answer as KILT does: lower case, without ASCII punctuation, articles and surplus
+    blanks.
 
     Unicode forms stay as they are.
 
@@ -30,7 +32,8 @@ def _normal_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
-_normal_answer_before = lru_cache(2**14)(_normal_answer)  # the answers to a query are looked at several times
+# The answers to a query are looked at several times.
+_normal_answer_before = lru_cache(2**14)(_normal_answer)
 
 
 def parts(text: str) -> Iterator[str]:

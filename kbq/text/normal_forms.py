@@ -1,8 +1,8 @@
 """Normal forms: fold texts that look the same to one.
 
-Compatibility forms (ﬁ, full width) become the letters they stand for, apostrophes one apostrophe, digits those of
-ASCII; invisible characters (soft hyphens, joiners) disappear. Case, accents and strokes make no difference; marks that
-make another letter do: バ is not パ.
+Compatibility forms (ﬁ, full width) become the letters they stand for, apostrophes one apostrophe,
+digits those of ASCII; invisible characters (soft hyphens, joiners) disappear. Case, accents and
+strokes make no difference; marks that make another letter do: バ is not パ.
 Source: Unicode Standard Annex 15.
 """
 
@@ -18,12 +18,33 @@ SHORT_TEXT = 1000  # characters of a text that any order is quick for
 MARKS = 32  # marks of a run that is ordered here: no language has this many
 APOSTROPHES = "'`´‘’‛′‵ʹʺʻʼʽʾʿˈˊˋꞋꞌ＇՚׳"
 STROKES = {
-    "ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ŀ": "l",
-    "ƚ": "l", "ɨ": "i", "ƀ": "b", "ɖ": "d", "ɗ": "d", "ɓ": "b", "ɠ": "g", "ƙ": "k", "ŋ": "n", "ẞ": "ss",
-}  # fmt: skip
+    "ł": "l",
+    "ø": "o",
+    "đ": "d",
+    "ħ": "h",
+    "ŧ": "t",
+    "ı": "i",
+    "æ": "ae",
+    "œ": "oe",
+    "ð": "d",
+    "þ": "th",
+    "ŀ": "l",
+    "ƚ": "l",
+    "ɨ": "i",
+    "ƀ": "b",
+    "ɖ": "d",
+    "ɗ": "d",
+    "ɓ": "b",
+    "ɠ": "g",
+    "ƙ": "k",
+    "ŋ": "n",
+    "ẞ": "ss",
+}
 STROKES |= {"ё": "е", "ѐ": "е", "ѝ": "и", "أ": "ا", "إ": "ا", "آ": "ا", "ٱ": "ا", "ς": "σ"}
-SIGNS = {"−": "-", "×": "x", "♯": "#"}  # signs that few keyboards have, and what people type instead
-# Accents, vowel points of Hebrew and Arabic: left out by many writers. All other marks make another letter.
+# Signs that few keyboards have, and what people type instead.
+SIGNS = {"−": "-", "×": "x", "♯": "#"}
+# Accents, vowel points of Hebrew and Arabic: left out by many writers. All other marks make another
+# letter.
 _ACCENTS = re.compile(
     "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\ufe20-\ufe2f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     "\u0610-\u061a\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]"
@@ -44,15 +65,19 @@ _PART = re.compile("[\x00-\x7f]?[^\x00-\x7f]+")
 _FRACTION = re.compile("(?<=[0-9])(?=[¼-¾⅐-⅞↉])")  # 1½ is not 11/2
 _PUNCTUATION_KEPT = "#*%@‰"  # it tells names and numbers apart: C#, A*, 5 %
 # Marks of numbers while punctuation is looked for: of private use.
-_MINUS, _POINT = "\ue000", "\ue001"
-_NEGATIVE = re.compile(r"(?<![\w.,)])-(?=[0-9])|(?<=^[^\W\d_])-$|(?<=^[^\W\d_]{2})-$")  # -5; the blood groups O-, AB-
+_MINUS = "\ue000"
+_POINT = "\ue001"
+# -5; the blood groups O-, AB-.
+_NEGATIVE = re.compile(r"(?<![\w.,)])-(?=[0-9])|(?<=^[^\W\d_])-$|(?<=^[^\W\d_]{2})-$")
 _DECIMAL = re.compile(r"(?<![0-9.,])([0-9]+)(?:\.([0-9]+)|,([0-9]{1,2}))(?![0-9.,]?[0-9])")
 _INITIALS = re.compile(r"(?<!\w)[^\W\d_](?:\. ?[^\W\d_])+\.?(?!\w)")
-_ACRONYM = re.compile(  # A.C., U.S.A; of capitals alone also J. R. R., but no end of a sentence before "A"
+# A.C., U.S.A; of capitals alone also J. R. R., but no end of a sentence before "A".
+_ACRONYM = re.compile(
     r"(?<![\w.])[^\W\d_](?:\.[^\W\d_])+\.?(?!\w)|(?<![\w.])[A-Z]\.(?: [A-Z]\.)+(?!\w)"
 )
 
-EMPTY = ("NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None", "-", "–", "—", "?")  # what cells without a value hold
+# What cells without a value hold.
+EMPTY = ("NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None", "-", "–", "—", "?")
 
 IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")  # end of a title: "Georgia (country)"
 
@@ -60,7 +85,8 @@ IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")  # end of a title: "Georgia (country
 def clean_text(text: str) -> str:
     r"""Normalise text to NFC and replace characters that cannot be written or displayed.
 
-    After NFC, control characters other than line feed and tab become spaces, and lone surrogates become U+FFFD, one
+    After NFC, control characters other than line feed and tab become spaces, and lone surrogates
+    become U+FFFD, one
     for one, so that character positions stay the same.
 
     >>> clean_text("Cafe\u0301\x00\r\n")
@@ -78,7 +104,9 @@ class _Seen(dict[int, str | int]):
     """The letter of a code point, or nothing if it is invisible; filled on demand."""
 
     def __missing__(self, code: int) -> str | int:
-        is_unseen = unicodedata.category(chr(code)) == "Cf" or any(code in each for each in _SELECTORS)
+        is_unseen = unicodedata.category(chr(code)) == "Cf" or any(
+            code in each for each in _SELECTORS
+        )
         self[code] = "" if is_unseen or chr(code) in _FILLERS else code
         return self[code]
 
@@ -93,16 +121,22 @@ class _Plain(_Seen):
 
 
 _SEEN = _Seen()
-_PLAIN = _Plain({ord(letter): "'" for letter in APOSTROPHES} | {ord(sign): usual for sign, usual in SIGNS.items()})
+_PLAIN = _Plain(
+    {ord(letter): "'" for letter in APOSTROPHES}
+    | {ord(sign): usual for sign, usual in SIGNS.items()}
+)
 
 
 def seen(text: str) -> str:
-    """Remove invisible characters: soft hyphens, joiners, marks of direction, selectors of variants."""
+    """Remove invisible characters: soft hyphens, joiners, marks of direction, selectors of
+    variants.
+    """
     return text if text.isascii() else text.translate(_SEEN)
 
 
 def tidy(text: str) -> str:
-    r"""Return a text as values leave kbq: one blank for any white space, without soft hyphens and the like, ligatures.
+    r"""Return a text as values leave kbq: one blank for any white space, without soft hyphens and
+    the like, ligatures.
 
     Joiners stay, which Persian and emoji need.
 
@@ -110,7 +144,9 @@ def tidy(text: str) -> str:
     'Heidelberg, Pfizer'
     """
     if not text.isascii():
-        text = _LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), _HIDDEN.sub("", text))
+        text = _LIGATURE.sub(
+            lambda found: unicodedata.normalize("NFKC", found[0]), _HIDDEN.sub("", text)
+        )
     return " ".join(text.split())
 
 
@@ -133,20 +169,24 @@ def folded(text: str) -> str:
 
 
 def joined(text: str) -> str:
-    """Return a text in which letters with full stops are one word, as they are without: A.C. Milan is AC Milan.
+    """Return a text in which letters with full stops are one word, as they are without: A.C. Milan
+    is AC Milan.
 
     >>> joined("N.A.S.A. and A.C. Milan, by J. R. R. Tolkien."), joined("Plan A. The 3.5 of Dr. B. Ann")
     ('NASA and AC Milan, by JRR Tolkien.', 'Plan A. The 3.5 of Dr. B. Ann')
     """
     if "." not in text:
         return text
-    return _ACRONYM.sub(lambda found: re.sub("[. ]", "", found[0]), normal_form("NFC", text))  # a letter has its marks
+    # A letter has its marks.
+    return _ACRONYM.sub(lambda found: re.sub("[. ]", "", found[0]), normal_form("NFC", text))
 
 
 def place_before(change: Callable[[str], str], text: str, place: int) -> int:
-    """Return the character of a text from which on `change` makes what it makes from character `place` on.
+    """Return the character of a text from which on `change` makes what it makes from character
+    `place` on.
 
-    The guess is mended by as many characters as are left too many. Where one character becomes many, that may not
+    The guess is mended by as many characters as are left too many. Where one character becomes
+    many, that may not
     end; then a place nearby is returned.
 
     >>> folded("Œuvre: Ann"), place_before(folded, "Œuvre: Ann", folded("Œuvre: Ann").index("ann"))
@@ -163,12 +203,17 @@ def place_before(change: Callable[[str], str], text: str, place: int) -> int:
 
 
 def _in_parts(change: Callable[[str], str], text: str) -> str:
-    """Change the runs of letters of a text that are not ASCII, with the one before them: the others stay."""
+    """Change the runs of letters of a text that are not ASCII, with the one before them: the others
+    stay.
+    """
     if "&" in text and ";" in text:
         text = html.unescape(text)
     if not text.isascii():
         cached = _cached(change)
-        text = _PART.sub(lambda part: (cached if part.end() - part.start() <= SHORT_RUN else change)(part[0]), text)
+        text = _PART.sub(
+            lambda part: (cached if part.end() - part.start() <= SHORT_RUN else change)(part[0]),
+            text,
+        )
     return text.replace("`", "'")
 
 
@@ -179,12 +224,20 @@ def _cached(change: Callable[[str], str]) -> Callable[[str], str]:
 
 def _plain_part(part: str) -> str:
     part = part.translate(_PLAIN)
-    return part if is_normal("NFKC", part) else normal_form("NFKC", _FRACTION.sub(" ", _POWER.sub("^", part)))
+    return (
+        part
+        if is_normal("NFKC", part)
+        else normal_form("NFKC", _FRACTION.sub(" ", _POWER.sub("^", part)))
+    )
 
 
 def _folded_part(part: str) -> str:
     letters = _plain_part(part).casefold()
-    return letters if letters.isascii() else normal_form("NFKC", normal_form("NFKC", letters).translate(_BARE))
+    return (
+        letters
+        if letters.isascii()
+        else normal_form("NFKC", normal_form("NFKC", letters).translate(_BARE))
+    )
 
 
 class _Bare(dict[int, str]):
@@ -204,10 +257,12 @@ _BARE = _Bare({ord(letter): bare for letter, bare in STROKES.items()})
 
 @lru_cache(2**14)  # the relations of a subject have the same values proposed, from the same pages
 def normalised(text: str) -> str:
-    """Return a text as values are compared: without case, diacritics, punctuation and superfluous blanks.
+    """Return a text as values are compared: without case, diacritics, punctuation and superfluous
+    blanks.
 
-    Apostrophes and the points of initials are dropped, other punctuation counts as a blank, except `#*%@‰`, the sign of
-    a number, and its decimal point; a text that is punctuation alone stays. Source of the rules: LM-KBC 2026.
+    Apostrophes and the points of initials are dropped, other punctuation counts as a blank, except
+    `#*%@‰`, the sign of a number, and its decimal point; a text that is punctuation alone stays.
+    Source of the rules: LM-KBC 2026.
 
     >>> normalised("O’Brien & Søn: “Café”, Łódź"), normalised("!!!"), normalised("C#")
     ('obrien son cafe lodz', '!!!', 'c#')
@@ -234,8 +289,8 @@ def _of_word(letter: str) -> str:
 def normal_form(form: Form, text: str) -> str:
     """`unicodedata.normalize`, in time that grows with the length of the text alone.
 
-    Python puts the marks after a letter in order by insertion, which takes hours for a letter with a million marks:
-    such runs are ordered before it sees them.
+    Python puts the marks after a letter in order by insertion, which takes hours for a letter with
+    a million marks: such runs are ordered before it sees them.
 
     >>> normal_form("NFC", "Cafe\\u0301")
     'Café'
@@ -245,11 +300,17 @@ def normal_form(form: Form, text: str) -> str:
 
 def is_normal(form: Form, text: str) -> bool:
     """`unicodedata.is_normalized`, in time that grows with the length of the text alone."""
-    return unicodedata.is_normalized(form, text) if len(text) < SHORT_TEXT else text == normal_form(form, text)
+    return (
+        unicodedata.is_normalized(form, text)
+        if len(text) < SHORT_TEXT
+        else text == normal_form(form, text)
+    )
 
 
 def _in_order(form: Form, text: str) -> str:
-    """Return a text of the same normal form, in which long runs of marks are decomposed and in order."""
+    """Return a text of the same normal form, in which long runs of marks are decomposed and in
+    order.
+    """
     if len(text) < SHORT_TEXT or text.isascii():
         return text
     decomposition: Form = "NFKD" if "K" in form else "NFD"

@@ -11,8 +11,8 @@ SEPARATOR = re.compile(r"\[SEP\]", re.IGNORECASE)
 def mention_in(text: str) -> re.Match[str] | None:
     """Return the first marked mention, without its markers in group 1.
 
-    Only the first `[START_ENT]` is tried, so that a text of many is read once: if nothing ends it, nothing ends a later
-    one.
+    Only the first `[START_ENT]` is tried, so that a text of many is read once: if nothing ends it,
+    nothing ends a later one.
 
     >>> mention_in("the [START_ENT] Nile [END_ENT] flows")[1], mention_in("[START_ENT]" * 3)
     (' Nile ', None)
@@ -22,7 +22,8 @@ def mention_in(text: str) -> re.Match[str] | None:
 
 
 def relation_key(relation: str) -> str:
-    """Return the same text for all ways to write a relation: in lower case, without a final question mark.
+    """Return the same text for all ways to write a relation: in lower case, without a final
+    question mark.
 
     >>> relation_key("Place of birth ?")
     'place of birth'

@@ -3,7 +3,9 @@
 import re
 
 # Letters of scripts that do not separate words.
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+)
 
 
 def whole_words(text: str, wanted: str, in_any_case: bool = False) -> list[int]:
@@ -16,4 +18,6 @@ def whole_words(text: str, wanted: str, in_any_case: bool = False) -> list[int]:
     """
     letter = rf"[^\W{UNSPACED}]"
     pattern = rf"(?<!{letter}){re.escape(wanted)}(?!{letter})"
-    return [match.start() for match in re.finditer(pattern, text, re.IGNORECASE if in_any_case else 0)]
+    return [
+        match.start() for match in re.finditer(pattern, text, re.IGNORECASE if in_any_case else 0)
+    ]

@@ -1,8 +1,9 @@
 """Attention: compute it again in the backward pass, a few texts at a time.
 
-On a CPU, the fused backward pass of PyTorch is slow, and the plain one keeps a matrix of all pairs of tokens per layer:
-gigabytes, which the system hands out and takes back in every step. Here a few texts at a time go through matrices that
-stay in the cache. Source: arXiv 2205.14135, section 3.1 (recomputation, and the row sums in `_backward`).
+On a CPU, the fused backward pass of PyTorch is slow, and the plain one keeps a matrix of all pairs
+of tokens per layer: gigabytes, which the system hands out and takes back in every step. Here a few
+texts at a time go through matrices that stay in the cache. Source: arXiv 2205.14135, section 3.1
+(recomputation, and the row sums in `_backward`).
 """
 
 from typing import Any
@@ -22,8 +23,12 @@ class RecomputedAttention(torch.autograd.Function):
     """softmax(scale · q kᵀ + mask) v."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-        """Shapes: q, k, v, result (texts, heads, tokens, size); mask, True where to look (texts, 1, tokens, tokens)."""
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float
+    ) -> Tensor:
+        """Shapes: q, k, v, result (texts, heads, tokens, size); mask, True where to look (texts, 1,
+        tokens, tokens).
+        """
         result = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
         ctx.save_for_backward(q, k, v, mask, result)
         ctx.scale = scale
@@ -42,13 +47,26 @@ class RecomputedAttention(torch.autograd.Function):
             seen = None if mask is None else mask[some].expand(-1, heads, -1, -1).flatten(0, 1)
             parts.append(_backward(*matrices, mask=seen, scale=ctx.scale))
         grads = [torch.cat(part) for part in zip(*parts, strict=True)]
-        return *(grad.view(matrix.shape) for grad, matrix in zip(grads, (q, k, v), strict=True)), None, None
+        return (
+            *(grad.view(matrix.shape) for grad, matrix in zip(grads, (q, k, v), strict=True)),
+            None,
+            None,
+        )
 
 
 def _backward(
-    q: Tensor, k: Tensor, v: Tensor, result: Tensor, gradient: Tensor, *, mask: Tensor | None, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    result: Tensor,
+    gradient: Tensor,
+    *,
+    mask: Tensor | None,
+    scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Shapes: (texts · heads, tokens, size); products in the type of q, everything else in float32 or better."""
+    """Shapes: (texts · heads, tokens, size); products in the type of q, everything else in float32
+    or better.
+    """
     wide = torch.promote_types(q.dtype, torch.float32)
     scores = (q @ k.mT).to(wide).mul_(scale)
     if mask is not None:
@@ -61,11 +79,16 @@ def _backward(
 
 
 def recompute_attention(module: nn.Module) -> None:
-    """Let every network inside use this attention, if it is on a CPU and can take another than its own."""
+    """Let every network inside use this attention, if it is on a CPU and can take another than its
+    own.
+    """
     for part in module.modules():
         if isinstance(part, SelfAttention) and part.query.weight.is_cpu:
             part.attend = RecomputedAttention.apply
-        elif getattr(part, "_supports_attention_backend", False) and next(part.parameters()).device.type == "cpu":
+        elif (
+            getattr(part, "_supports_attention_backend", False)
+            and next(part.parameters()).device.type == "cpu"
+        ):
             library = hugging_face()
             library.AttentionInterface.register(NAME, _attention)
             library.AttentionMaskInterface.register(NAME, library.masking_utils.sdpa_mask)
@@ -73,9 +96,17 @@ def recompute_attention(module: nn.Module) -> None:
 
 
 def _attention(
-    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float | None = None, **_: Any
+    module: nn.Module,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    scaling: float | None = None,
+    **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attend for transformers. Shapes: q, k, v (texts, heads, tokens, size); result (texts, tokens, heads, size)."""
+    """Attend for transformers. Shapes: q, k, v (texts, heads, tokens, size); result (texts, tokens,
+    heads, size).
+    """
     scale = q.shape[-1] ** -0.5 if scaling is None else scaling
     result: Tensor = RecomputedAttention.apply(q, k, v, mask, scale)  # type: ignore[no-untyped-call]
     return result.transpose(1, 2).contiguous(), None

@@ -1,14 +1,17 @@
 """Batches: reading-comprehension files become batches of passages with queries.
 
-Passages of one group stay together as near-by negatives. All questions of a passage are in one batch, so that it is
-encoded once.
+Passages of one group stay together as near-by negatives. All questions of a passage are in one
+batch, so that it is encoded once.
 
-Formats: SQuAD JSON, Natural Questions with QED annotations (JSON lines), MRQA (.jsonl.gz), and lines of a passage each:
-`{"title", "context", "group", "questions": [{"question", "answers": [{"text", "answer_start"}]}]}`; `group` is
-optional and names the article or relation that near-by negatives share. An answer may be a text alone, and answers may
-be `{"text": [...], "answer_start": [...]}`, as in data sets of the Hugging Face hub. A question may have `negatives`,
-`[{"title", "context"}]`: passages that do not answer it, `"same_phrase": true` if one holds the answer's text all the
-same. DPR's files are read, too; their `hard_negative_ctxs` are such passages.
+Formats: SQuAD JSON, Natural Questions with QED annotations (JSON lines), MRQA (.jsonl.gz), and
+lines of a passage each:
+`{"title", "context", "group", "questions": [{"question", "answers": [{"text", "answer_start"}]}]}`;
+`group` is
+optional and names the article or relation that near-by negatives share. An answer may be a text
+alone, and answers may be `{"text": [...], "answer_start": [...]}`, as in data sets of the Hugging
+Face hub. A question may have `negatives`, `[{"title", "context"}]`: passages that do not answer it,
+`"same_phrase": true` if one holds the answer's text all the same. DPR's files are read, too; their
+`hard_negative_ctxs` are such passages.
 """
 
 import hashlib
@@ -76,7 +79,9 @@ class Passage:
     group: str
 
 
-def readable(passages: Sequence[Passage], query_tokenizer: QueryTokenizer) -> list[tuple[int, TrainingQuery]]:
+def readable(
+    passages: Sequence[Passage], query_tokenizer: QueryTokenizer
+) -> list[tuple[int, TrainingQuery]]:
     """Return the queries that an encoder can read, each with the number of its passage."""
     return [
         (number, query)
@@ -93,7 +98,8 @@ class Repairs:
     right: int = 0
     moved: int = 0
     lost: int = 0
-    doubtful: int = 0  # left out: the file calls the place a guess, or names none and the text occurs several times
+    # Left out: the file calls the place a guess, or names none and the text occurs several times.
+    doubtful: int = 0
     placed: int = 0  # answers at the place of the text, as the file names none
     answering: int = 0  # negatives that hold an answer: left out
 
@@ -103,28 +109,35 @@ def as_paths(files: Files) -> list[Path]:
 
 
 def read_examples(files: Files, doubtful: bool = False) -> tuple[list[Passage], Repairs]:
-    """Read the passages of all files. Raises TrainingError if a format is unknown, or no passage has a query.
+    """Read the passages of all files. Raises TrainingError if a format is unknown, or no passage
+    has a query.
 
-    An answer that is not at its place moves to the nearest occurrence of its text, or is left out without one. An
-    answer without a place gets the place of its text, if that occurs once. `doubtful`: keep answers whose place the
-    file marks as `start_inferred`, or does not name.
+    An answer that is not at its place moves to the nearest occurrence of its text, or is left out
+    without one. An answer without a place gets the place of its text, if that occurs once.
+    `doubtful`: keep answers whose place the file marks as `start_inferred`, or does not name.
     """
     passages: list[Passage] = []
-    repairs, paths = Counter[str](), as_paths(files)
+    repairs = Counter[str]()
+    paths = as_paths(files)
     for path in paths:
         try:
             for title, context, group, questions in _raw_passages(path):
                 text = clean_text(context)
-                queries = [_query(question, answers, text, doubtful, repairs) for question, answers in questions]
+                queries = [
+                    _query(question, answers, text, doubtful, repairs)
+                    for question, answers in questions
+                ]
                 if answered := tuple(query for query in queries if query):
                     passages.append(Passage(clean_text(title), text, answered, group))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise TrainingError(
-                f"{path} is neither SQuAD JSON, QED, MRQA nor JSON lines of passages with questions: "
-                f"{type(error).__name__} {error}"
+                f"{path} is neither SQuAD JSON, QED, MRQA nor JSON lines of passages with "
+                f"questions: {type(error).__name__} {error}"
             ) from None
     if not passages:
-        raise TrainingError(f"{', '.join(map(str, paths))}: no passage has a question with an answer in it")
+        raise TrainingError(
+            f"{', '.join(map(str, paths))}: no passage has a question with an answer in it"
+        )
     return passages, Repairs(**repairs)
 
 
@@ -133,15 +146,21 @@ RawQuestion = tuple[dict[str, Any], list[Placed]]
 RawPassage = tuple[str, str, str, list[RawQuestion]]  # title, text, group, questions
 
 
-def set_aside(passages: list[Passage], dev: str | Path | None, seed: int) -> tuple[list[Passage], list[Passage]]:
-    """Return passages to train on and passages to score on: the dev file's, or a twentieth that is not trained on."""
+def set_aside(
+    passages: list[Passage], dev: str | Path | None, seed: int
+) -> tuple[list[Passage], list[Passage]]:
+    """Return passages to train on and passages to score on: the dev file's, or a twentieth that is
+    not trained on.
+    """
     if dev is not None:
         return passages, read_examples(dev, doubtful=True)[0]
     shuffled = random.Random(seed).sample(passages, len(passages))
     texts = {passage.text for passage in shuffled[: max(1, len(passages) // 20)]}
     rest = [passage for passage in shuffled if passage.text not in texts]
     if not rest:
-        raise TrainingError("one passage is not enough to train and to score: give more, or a --dev file")
+        raise TrainingError(
+            "one passage is not enough to train and to score: give more, or a --dev file"
+        )
     return rest, [passage for passage in shuffled if passage.text in texts]
 
 
@@ -156,7 +175,8 @@ def _raw_passages(path: Path) -> Iterator[RawPassage]:
     if first[1].strip() == "{" or SQUAD.search(first[1][:200]):
         yield from _squad(parsed_json(whole_text(lines, source, TrainingError, "\n")))
         return
-    merged: dict[tuple[str, str], RawPassage] = {}  # lines with the same title and text are one passage
+    # Lines with the same title and text are one passage.
+    merged: dict[tuple[str, str], RawPassage] = {}
     for title, text, group, questions in _lines(lines, source):
         merged.setdefault((title, text), (title, text, group, []))[3].extend(questions)
     yield from merged.values()
@@ -168,7 +188,11 @@ def _lines(lines: Iterable[Line], source: str) -> Iterator[RawPassage]:
             if "header" not in fields:  # MRQA's files have one
                 yield _passage_of(fields)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            what = f"{error} is missing" if isinstance(error, KeyError) else f"is not such a passage ({error})"
+            what = (
+                f"{error} is missing"
+                if isinstance(error, KeyError)
+                else f"is not such a passage ({error})"
+            )
             raise TrainingError(
                 f"{source}:{number}: {what}, there are {', '.join(fields)}: write "
                 '{"title", "context", "questions": [{"question", "answers": [{"text", "answer_start"}]}]}'
@@ -183,17 +207,22 @@ def _squad(dump: Any) -> Iterator[RawPassage]:
 
 
 def _qed(line: Any) -> RawPassage:
-    answers: list[Placed] = [(line["paragraph_text"][start:end], start) for start, end in line["answer_spans"]]
+    answers: list[Placed] = [
+        (line["paragraph_text"][start:end], start) for start, end in line["answer_spans"]
+    ]
     question = {"id": str(line["example_id"]), "question": line["question_text"]}
     return line["title_text"], line["paragraph_text"], line["title_text"], [(question, answers)]
 
 
 def _passage_of(line: Any) -> RawPassage:
-    return _qed(line) if "paragraph_text" in line else _mrqa(line) if "qas" in line else _plain(line)
+    return (
+        _qed(line) if "paragraph_text" in line else _mrqa(line) if "qas" in line else _plain(line)
+    )
 
 
 def _mrqa(line: Any) -> RawPassage:
-    context, questions = line["context"], list[RawQuestion]()
+    context = line["context"]
+    questions = list[RawQuestion]()
     for question in line["qas"]:
         spans = [span for found in question["detected_answers"] for span in found["char_spans"]]
         placed = [(clean_text(context[first : last + 1]), first) for first, last in spans]
@@ -202,33 +231,52 @@ def _mrqa(line: Any) -> RawPassage:
 
 
 def _dpr(record: Any) -> RawPassage:
-    """Read a record of DPR's files: the first positive passage is the one that answers the question."""
+    """Read a record of DPR's files: the first positive passage is the one that answers the
+    question.
+    """
     passage = record["positive_ctxs"][0]
     return passage["title"], passage["text"], passage["title"], _with_answers([record])
 
 
 def _plain(line: Any) -> RawPassage:
     title = line.get("title", "")
-    return title, line["context"], line.get("group", title), _with_answers(line.get("questions", [line]))
+    return (
+        title,
+        line["context"],
+        line.get("group", title),
+        _with_answers(line.get("questions", [line])),
+    )
 
 
 def _with_answers(questions: Any) -> list[RawQuestion]:
-    return [(question | {"question": question["question"]}, _placed(question["answers"])) for question in questions]
+    return [
+        (question | {"question": question["question"]}, _placed(question["answers"]))
+        for question in questions
+    ]
 
 
 def _placed(answers: Any) -> list[Placed]:
     if isinstance(answers, dict):
-        texts, starts = answers["text"], answers.get("answer_start")
+        texts = answers["text"]
+        starts = answers.get("answer_start")
         pairs = list(zip(texts, starts or [None] * len(texts), strict=True))
     else:
-        pairs = [(a, None) if isinstance(a, str) else (a["text"], a.get("answer_start")) for a in answers]
+        pairs = [
+            (a, None) if isinstance(a, str) else (a["text"], a.get("answer_start")) for a in answers
+        ]
     return [(clean_text(text), None if start is None else int(start)) for text, start in pairs]
 
 
 def _query(
-    question: dict[str, Any], expected_answers: Sequence[Placed], text: str, doubtful: bool, repairs: Counter[str]
+    question: dict[str, Any],
+    expected_answers: Sequence[Placed],
+    text: str,
+    doubtful: bool,
+    repairs: Counter[str],
 ) -> TrainingQuery | None:
-    """Return the query with the answers that are in the text, or None if there is none; count the `repairs`."""
+    """Return the query with the answers that are in the text, or None if there is none; count the
+    `repairs`.
+    """
     if question.get("start_inferred") and not doubtful:
         repairs["doubtful"] += 1
         return None
@@ -236,7 +284,9 @@ def _query(
     answers = []
     for wanted, expected in expected_answers:
         occurrences = whole_words(text, wanted) if expected is None and wanted.strip() else []
-        place = next(iter(occurrences), None) if expected is None else _place(text, wanted, expected)
+        place = (
+            next(iter(occurrences), None) if expected is None else _place(text, wanted, expected)
+        )
         if place is None or (len(occurrences) > 1 and not doubtful):
             repairs["lost" if place is None else "doubtful"] += 1
             continue
@@ -247,14 +297,23 @@ def _query(
         return None
     query_text = clean_text(question["question"])
     negatives = tuple(_negatives(question, [wanted for wanted, _ in expected_answers], repairs))
-    return TrainingQuery(str(question.get("id", "")), query_text, tuple(places), tuple(answers), negatives)
+    return TrainingQuery(
+        str(question.get("id", "")), query_text, tuple(places), tuple(answers), negatives
+    )
 
 
-def _negatives(question: dict[str, Any], answers: Sequence[str], repairs: Counter[str]) -> Iterator[Negative]:
-    """Yield the hard negatives of a question; those that hold an answer without saying so are left out."""
+def _negatives(
+    question: dict[str, Any], answers: Sequence[str], repairs: Counter[str]
+) -> Iterator[Negative]:
+    """Yield the hard negatives of a question; those that hold an answer without saying so are left
+    out.
+    """
     for one in question.get("negatives", question.get("hard_negative_ctxs", ())):
-        title, text = clean_text(one.get("title", "")), clean_text(one["context"] if "context" in one else one["text"])
-        if not one.get("same_phrase") and any(whole_words(text, answer) for answer in answers if answer.strip()):
+        title = clean_text(one.get("title", ""))
+        text = clean_text(one["context"] if "context" in one else one["text"])
+        if not one.get("same_phrase") and any(
+            whole_words(text, answer) for answer in answers if answer.strip()
+        ):
             repairs["answering"] += 1
         else:
             yield Negative(title, text)
@@ -266,7 +325,8 @@ def _place(text: str, wanted: str, expected: int) -> int | None:
         return None
     if expected >= 0 and text.startswith(wanted, expected):
         return expected
-    before, after = text.rfind(wanted, 0, max(expected, 0) + len(wanted)), text.find(wanted, max(expected, 0))
+    before = text.rfind(wanted, 0, max(expected, 0) + len(wanted))
+    after = text.find(wanted, max(expected, 0))
     places = [place for place in (before, after) if place >= 0]
     return min(places, key=lambda place: abs(place - expected)) if places else None
 
@@ -291,15 +351,21 @@ class PreparedPassage:
     windows: tuple[Window, ...]
     tokens: int  # tokens of all its windows
     queries: tuple[tuple[int, ...], ...]
-    answers: tuple[int, ...]  # a number for each query's answer string: equal strings, equal numbers
+    # A number for each query's answer string: equal strings, equal numbers.
+    answers: tuple[int, ...]
     golds: tuple[tuple[tuple[int, int], ...], ...]  # first and last tokens of each query's answers
     group: str
-    negatives: tuple[tuple[int, Window], ...] = field(default=(), repr=False)  # windows, each with its query's number
+    # windows, each with its query's number.
+    negatives: tuple[tuple[int, Window], ...] = field(default=(), repr=False)
 
     @property
     def text(self) -> list[int]:
         """The word pieces of its paragraph, without repeating the overlaps of windows."""
-        return [id for window in self.windows for id in window.ids[window.first : window.first + window.count]]
+        return [
+            id
+            for window in self.windows
+            for id in window.ids[window.first : window.first + window.count]
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +390,10 @@ class Batch:
 
 
 def prepare(
-    query_tokenizer: QueryTokenizer, shape: WindowShape, passages: Sequence[Passage], max_queries: int
+    query_tokenizer: QueryTokenizer,
+    shape: WindowShape,
+    passages: Sequence[Passage],
+    max_queries: int,
 ) -> tuple[list[PreparedPassage], tuple[int, int]]:
     """Tokenize all passages; of a passage with more than `max_queries` queries the first ones stay.
 
@@ -332,7 +401,9 @@ def prepare(
     """
     tokenizer = query_tokenizer.tokenizer
     numbers: dict[str, int] = {}
-    prepared, unusable, surplus = [], 0, 0
+    prepared = []
+    unusable = 0
+    surplus = 0
     for first in range(0, len(passages), 1000):
         part = passages[first : first + 1000]
         titles = tokenize(tokenizer, [passage.title for passage in part])
@@ -341,7 +412,9 @@ def prepare(
             if not text.ids:  # nothing that could be an answer
                 unusable += len(passage.queries)
                 continue
-            queries, answers, golds = list[tuple[int, ...]](), list[int](), list[tuple[tuple[int, int], ...]]()
+            queries = list[tuple[int, ...]]()
+            answers = list[int]()
+            golds = list[tuple[tuple[int, int], ...]]()
             negatives: list[tuple[int, Window]] = []
             surplus += max(0, len(passage.queries) - max_queries)
             for query in passage.queries[:max_queries]:
@@ -350,19 +423,29 @@ def prepare(
                 except QueryError:
                     unusable += 1
                     continue
-                negatives += ((len(queries), window) for window in _first_negative(tokenizer, query, shape))
+                negatives += (
+                    (len(queries), window) for window in _first_negative(tokenizer, query, shape)
+                )
                 queries.append(tuple(ids))
                 golds.append(tuple(token_span(text, *place) for place in query.places))
                 answers.append(numbers.setdefault(query.answers[0].lower(), len(numbers)))
             passage_windows = tuple(windows(tokenizer, title.ids, text, shape))
-            total = sum(len(window.ids) for window in (*passage_windows, *(window for _, window in negatives)))
+            total = sum(
+                len(window.ids)
+                for window in (*passage_windows, *(window for _, window in negatives))
+            )
             if queries:
                 prepared.append(
                     PreparedPassage(
-                        passage_windows, total, tuple(queries), tuple(answers), tuple(golds), passage.group,
+                        passage_windows,
+                        total,
+                        tuple(queries),
+                        tuple(answers),
+                        tuple(golds),
+                        passage.group,
                         tuple(negatives),
                     )
-                )  # fmt: skip
+                )
     return prepared, (unusable, surplus)
 
 
@@ -375,20 +458,24 @@ def _first_negative(tokenizer: Any, query: TrainingQuery, shape: WindowShape) ->
 
 
 def refuse_unreadable(
-    prepared: Sequence[PreparedPassage], dev_passages: Sequence[Passage], query_tokenizer: QueryTokenizer
+    prepared: Sequence[PreparedPassage],
+    dev_passages: Sequence[Passage],
+    query_tokenizer: QueryTokenizer,
 ) -> None:
     if not prepared or not readable(dev_passages, query_tokenizer):
         raise TrainingError(
-            f"no query of the {'dev' if prepared else 'training'} passages is short enough: at most "
-            f"{query_tokenizer.max_tokens} tokens are read"
+            f"no query of the {'dev' if prepared else 'training'} passages is short enough: at "
+            f"most {query_tokenizer.max_tokens} tokens are read"
         )
 
 
-def batches(passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random) -> Iterator[list[int]]:
+def batches(
+    passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random
+) -> Iterator[list[int]]:
     """Yield the batches of one epoch, as indices of passages, in random order.
 
-    With its padding, a batch has at most `max_tokens` tokens, unless it is a single long passage. Up to TOGETHER
-    passages of one group stay in one batch.
+    With its padding, a batch has at most `max_tokens` tokens, unless it is a single long passage.
+    Up to TOGETHER passages of one group stay in one batch.
     """
     groups: dict[str, list[int]] = {}
     for index, passage in enumerate(passages):
@@ -399,12 +486,17 @@ def batches(passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random
         for first in range(0, len(members), TOGETHER):
             unit = members[first : first + TOGETHER]
             # Passages that do not fit into a batch together go alone.
-            units += [unit] if _padded(passages, unit) <= max_tokens else [[index] for index in unit]
+            units += (
+                [unit] if _padded(passages, unit) <= max_tokens else [[index] for index in unit]
+            )
     rng.shuffle(units)
     chunk_size = max(1, 60 * max_tokens // 600)  # about 60 batches are sorted by length at a time
     epoch: list[list[int]] = []
     for first in range(0, len(units), chunk_size):
-        chunk = sorted(units[first : first + chunk_size], key=lambda unit: max(_longest(passages[i]) for i in unit))
+        chunk = sorted(
+            units[first : first + chunk_size],
+            key=lambda unit: max(_longest(passages[i]) for i in unit),
+        )
         packed: list[list[int]] = [[]]
         for unit in chunk:
             if packed[-1] and _padded(passages, [*packed[-1], *unit]) > max_tokens:
@@ -417,7 +509,9 @@ def batches(passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random
 
 def _padded(passages: Sequence[ReadPassage], members: Sequence[int]) -> int:
     """Return the tokens of a batch with its padding."""
-    return max(_longest(passages[i]) for i in members) * sum(len(passages[i].windows) for i in members)
+    return max(_longest(passages[i]) for i in members) * sum(
+        len(passages[i].windows) for i in members
+    )
 
 
 def _longest(passage: ReadPassage) -> int:
@@ -425,24 +519,35 @@ def _longest(passage: ReadPassage) -> int:
 
 
 class PassageRun(Run):
-    """Trains on passages with their queries, in a single round; epochs may differ in their number of batches."""
+    """Trains on passages with their queries, in a single round; epochs may differ in their number
+    of batches.
+    """
 
     settings: RunSettings
 
     def __init__(
-        self, modules: Sequence[nn.Module], passages: Sequence[ReadPassage], settings: RunSettings, made_with: str = ""
+        self,
+        modules: Sequence[nn.Module],
+        passages: Sequence[ReadPassage],
+        settings: RunSettings,
+        made_with: str = "",
     ) -> None:
         """`made_with`: a digest of all else that decides the outcome."""
         if not settings.epochs > 0:
             raise TrainingError(f"epochs is {settings.epochs}, must be above 0")
-        self._passages, self._made_with = passages, made_with
+        self._passages = passages
+        self._made_with = made_with
         self.settings = settings
         per_epoch = sum(1 for _ in self.epoch(0))
         steps = max(1, math.ceil(per_epoch * settings.epochs / settings.accumulate))
         super().__init__(modules, settings, steps, settings.dropout)
 
     def epoch(self, number: int) -> Iterator[list[int]]:
-        return batches(self._passages, self.settings.batch_tokens, random.Random(SEEDS * self.settings.seed + number))
+        return batches(
+            self._passages,
+            self.settings.batch_tokens,
+            random.Random(SEEDS * self.settings.seed + number),
+        )
 
     def batches(self) -> Iterator[Sequence[int]]:
         """Yield the batches of one epoch after the other."""
@@ -453,7 +558,9 @@ class PassageRun(Run):
 
     def digest(self) -> str:
         """Return a digest of initial weights, passages and `made_with`."""
-        return passages_digest(self._passages, repr((weights_digest(self.modules), self._made_with)))
+        return passages_digest(
+            self._passages, repr((weights_digest(self.modules), self._made_with))
+        )
 
 
 def weights_digest(modules: Sequence[nn.Module]) -> str:
@@ -473,7 +580,8 @@ def passages_digest(passages: Sequence[object], more: str = "") -> str:
 
 def collate(network: Model | Reader, passages: Sequence[PreparedPassage]) -> Batch:
     """Make the tensors of one batch, on the device of the network that reads it."""
-    device, pad_id = network.device, network.tokenizer.pad_token_id
+    device = network.device
+    pad_id = network.tokenizer.pad_token_id
     all_windows = [window for passage in passages for window in passage.windows]
     owners = [number for number, passage in enumerate(passages) for _ in passage.windows]
     first_queries = np.cumsum([0, *(len(passage.queries) for passage in passages)])
@@ -501,8 +609,12 @@ def collate(network: Model | Reader, passages: Sequence[PreparedPassage]) -> Bat
         for row, (number, places) in enumerate(zip(passage_of_query, places_of_query, strict=True))
         for place in places
     ]
-    rows, *sides = torch.from_numpy(np.array(golds, np.int64).reshape(-1, 3)).to(device).unbind(dim=1)
-    gold_starts, gold_ends = torch.zeros((2, len(passage_of_query), flat.size), dtype=torch.bool, device=device)
+    rows, *sides = (
+        torch.from_numpy(np.array(golds, np.int64).reshape(-1, 3)).to(device).unbind(dim=1)
+    )
+    gold_starts, gold_ends = torch.zeros(
+        (2, len(passage_of_query), flat.size), dtype=torch.bool, device=device
+    )
     for gold, side in zip((gold_starts, gold_ends), sides, strict=True):
         gold[rows, side] = True
     queries = [list(query) for passage in passages for query in passage.queries]

@@ -22,20 +22,27 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
                 raise OSError(errno.ENOSPC, f"no room, most likely: {first_line(error)}") from None
 
 
-def read_checkpoint(path: Path, device: torch.device, run: dict[str, Any], trained_on: str) -> dict[str, Any] | None:
-    """Return the state in a checkpoint, or None. Raises TrainingError if it is damaged, or of another run.
+def read_checkpoint(
+    path: Path, device: torch.device, run: dict[str, Any], trained_on: str
+) -> dict[str, Any] | None:
+    """Return the state in a checkpoint, or None. Raises TrainingError if it is damaged, or of
+    another run.
 
-    `run`: the settings and a digest of the data of this run. `trained_on`: a word for the data, in messages.
+    `run`: the settings and a digest of the data of this run. `trained_on`: a word for the data, in
+    messages.
     """
     if not path.exists():
         return None
     try:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-        before, now = state["settings"], run["settings"]
+        before = state["settings"]
+        now = run["settings"]
     except MemoryError:
         raise
     except Exception as error:  # torch raises many kinds of errors for a damaged file, or one with more than tensors
-        raise TrainingError(f"{path} is damaged ({first_line(error)}): delete it to start again") from None
+        raise TrainingError(
+            f"{path} is damaged ({first_line(error)}): delete it to start again"
+        ) from None
     if before != now:
         changed = [
             f"{name} {before.get(name)} then, {now.get(name)} now"
@@ -43,8 +50,8 @@ def read_checkpoint(path: Path, device: torch.device, run: dict[str, Any], train
             if before.get(name) != now.get(name)
         ]
         raise TrainingError(
-            f"{path} was written with other settings ({'; '.join(changed)}): use these again, or delete it to start "
-            "again"
+            f"{path} was written with other settings ({'; '.join(changed)}): use these again, or "
+            "delete it to start again"
         )
     if state["data"] != run["data"]:
         raise TrainingError(f"{path} was written with other {trained_on}: delete it to start again")

@@ -1,6 +1,7 @@
 """Engine: train networks in place, step by step.
 
-Phrase and query encoders, reader, SPARTA and query-side fine-tuning share it: each adds its examples and its losses.
+Phrase and query encoders, reader, SPARTA and query-side fine-tuning share it: each adds its
+examples and its losses.
 """
 
 import math
@@ -27,13 +28,18 @@ CHECKPOINT_SECONDS = 180.0
 class Optimizer:
     """AdamW with clipped gradients, `steps` times in all, `done` times so far."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, warmup: float, steps: int) -> None:
-        """`warmup`: share of the steps in which the learning rate rises; it falls to 0 in the others."""
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], learning_rate: float, warmup: float, steps: int
+    ) -> None:
+        """`warmup`: share of the steps in which the learning rate rises; it falls to 0 in the
+        others.
+        """
         self.parameters = list(parameters)
         self.steps = steps
         self.done = 0
         self._loss = torch.zeros(())  # sum since the last step
-        self._learning_rate, self._warm = learning_rate, max(1, int(warmup * steps))
+        self._learning_rate = learning_rate
+        self._warm = max(1, int(warmup * steps))
         groups = [{"params": self.parameters, "initial_lr": learning_rate}]
         self.adam = torch.optim.AdamW(groups, lr=learning_rate, weight_decay=0.01, fused=True)
 
@@ -42,17 +48,23 @@ class Optimizer:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def step(self) -> None:
-        """Move the parameters, and forget the gradients. Raises TrainingError before, if one is not finite."""
-        share = min((self.done + 1) / self._warm, (self.steps - self.done) / max(1, self.steps - self._warm))
+        """Move the parameters, and forget the gradients. Raises TrainingError before, if one is not
+        finite.
+        """
+        share = min(
+            (self.done + 1) / self._warm, (self.steps - self.done) / max(1, self.steps - self._warm)
+        )
         for group in self.adam.param_groups:
             group["lr"] = group["initial_lr"] * share
         norm = nn.utils.clip_grad_norm_(self.parameters, 1.0)
-        values = torch.stack([self._loss.double(), norm.double()]).tolist()  # read from a GPU in one go
+        # Read from a GPU in one go.
+        values = torch.stack([self._loss.double(), norm.double()]).tolist()
         for what, value in zip(("loss", "gradient"), values, strict=True):
             if not math.isfinite(value):
                 raise TrainingError(
-                    f"the {what} is {value} at step {self.done}: delete the checkpoint in OUT.partial, if "
-                    f"there is one, and start again with a --learning-rate below {self._learning_rate:g}"
+                    f"the {what} is {value} at step {self.done}: delete the checkpoint in "
+                    "OUT.partial, if there is one, and start again with a --learning-rate below "
+                    f"{self._learning_rate:g}"
                 )
         self._loss = torch.zeros(())
         self.adam.step()
@@ -85,35 +97,50 @@ class StepReport:
 
     step: int
     steps: int
-    means: Mapping[str, float]  # losses by name, averaged over queries, unweighted; and other shares
+    # Losses by name, averaged over queries, unweighted; and other shares.
+    means: Mapping[str, float]
     size: int  # tokens
     dev: float | None = None  # the latest score of dev data, if these are scored during training
 
 
 class Run(ABC):
-    """Takes steps in rounds, mostly a single one; a checkpoint holds all that a killed run needs to resume."""
+    """Takes steps in rounds, mostly a single one; a checkpoint holds all that a killed run needs to
+    resume.
+    """
 
     weights: Mapping[str, float]  # weight of each loss; a loss without one is only reported
     trained_on = "passages"  # word for messages
 
-    def __init__(self, modules: Sequence[nn.Module], settings: StepSettings, steps: int, dropout: float = 0.0) -> None:
-        self.modules, self.settings, self.steps = modules, settings, steps
+    def __init__(
+        self, modules: Sequence[nn.Module], settings: StepSettings, steps: int, dropout: float = 0.0
+    ) -> None:
+        self.modules = modules
+        self.settings = settings
+        self.steps = steps
         for module in modules:
             _set_dropout(module, dropout)
-        parameters = dict.fromkeys(p for module in modules for p in module.parameters() if p.requires_grad)
+        parameters = dict.fromkeys(
+            p for module in modules for p in module.parameters() if p.requires_grad
+        )
         self.optimizer = Optimizer(list(parameters), settings.learning_rate, settings.warmup, steps)
 
     @abstractmethod
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """Return the losses of a batch by name, of each query or averaged over them, and its size in tokens."""
+        """Return the losses of a batch by name, of each query or averaged over them, and its size
+        in tokens.
+        """
 
     @abstractmethod
     def batches(self) -> Iterator[Sequence[int]]:
-        """Yield the batches of this round from its beginning; there may be more than are trained on."""
+        """Yield the batches of this round from its beginning; there may be more than are trained
+        on.
+        """
 
     @abstractmethod
     def digest(self) -> str:
-        """Return a digest of all but the settings that decides the outcome, before anything has been trained."""
+        """Return a digest of all but the settings that decides the outcome, before anything has
+        been trained.
+        """
 
     def query_count(self, members: Sequence[int]) -> int:
         """Return how many queries a batch has: each member is one, unless a run says otherwise."""
@@ -144,12 +171,15 @@ class Run(ABC):
     def run(self, checkpoint: Path, report: Callable[[StepReport], None]) -> None:
         """Train to the end, from `checkpoint` if it exists.
 
-        Raises TrainingError if a loss is not a number (the last checkpoint stays), or the checkpoint is of another run.
+        Raises TrainingError if a loss is not a number (the last checkpoint stays), or the
+        checkpoint is of another run.
         """
         for module in self.modules:
             recompute_attention(module.train())
         identity = {"settings": asdict(self.settings), "data": self.digest()}
-        state = read_checkpoint(checkpoint, self.optimizer.parameters[0].device, identity, self.trained_on)
+        state = read_checkpoint(
+            checkpoint, self.optimizer.parameters[0].device, identity, self.trained_on
+        )
         if state is None:
             self.between_rounds()
         else:
@@ -171,20 +201,24 @@ class Run(ABC):
 
     def _steps_left(self) -> Iterator[Sequence[Sequence[int]]]:
         """Yield the batches of each step that is left in this round."""
-        size, steps = self.settings.accumulate, self.optimizer.done - self.begun
+        size = self.settings.accumulate
+        steps = self.optimizer.done - self.begun
         left = islice(self.batches(), steps * size, (self.steps - self.begun) * size)
         while step_batches := list(islice(left, size)):
             yield step_batches
 
     def _one_step(self, step_batches: Sequence[Sequence[int]]) -> StepReport:
         """Take a step of one batch or several. Every query counts alike, whichever batch it is in."""
-        torch.manual_seed((SEEDS * self.settings.seed + self.optimizer.done) % 2**32)  # same dropout after a kill
+        # Same dropout after a kill.
+        torch.manual_seed((SEEDS * self.settings.seed + self.optimizer.done) % 2**32)
         counts = [self.query_count(members) for members in step_batches]
         sums: dict[str, Tensor] = {}  # kept on the device, and read once
         size = 0
         for members, queries in zip(step_batches, counts, strict=True):
             losses, tokens = self.losses(members)
-            weighted = [self.weights[name] * loss for name, loss in losses.items() if name in self.weights]
+            weighted = [
+                self.weights[name] * loss for name, loss in losses.items() if name in self.weights
+            ]
             self.optimizer.add(_part(sum(weighted[1:], weighted[0]), queries, sum(counts)))
             for name, loss in losses.items():
                 sums[name] = sums.get(name, 0.0) + _part(loss.detach(), queries, sum(counts))
@@ -195,16 +229,23 @@ class Run(ABC):
 
 
 def _part(losses: Tensor, queries: int, total: int) -> Tensor:
-    """Return the share of a batch's losses, of each query or their mean, in the mean over a step's queries."""
+    """Return the share of a batch's losses, of each query or their mean, in the mean over a step's
+    queries.
+    """
     return losses.sum() / total if losses.ndim else queries / total * losses
 
 
 def _set_dropout(module: nn.Module, share: float) -> None:
-    """Set the dropout of hidden states alone. Attention gets none on any device, as recomputed attention has none."""
+    """Set the dropout of hidden states alone. Attention gets none on any device, as recomputed
+    attention has none.
+    """
     for name, part in module.named_modules():
         of_attention = "Attention" in type(part).__name__ or name.endswith("attention.self.dropout")
         if isinstance(part, nn.Dropout):
             part.p = 0.0 if of_attention else share
-        for attribute in ("dropout", "attention_dropout", "activation_dropout"):  # numbers in some networks
+        # Numbers in some networks.
+        for attribute in ("dropout", "attention_dropout", "activation_dropout"):
             if isinstance(getattr(part, attribute, None), float):
-                setattr(part, attribute, share if attribute == "dropout" and not of_attention else 0.0)
+                setattr(
+                    part, attribute, share if attribute == "dropout" and not of_attention else 0.0
+                )

@@ -6,10 +6,11 @@ from torch import Tensor
 
 
 def marginal_losses(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
-    """Return -log of the gold tokens' share of the softmax over the allowed tokens; 0 for a query without gold.
+    """Return -log of the gold tokens' share of the softmax over the allowed tokens; 0 for a query
+    without gold.
 
-    The mean over the tokens of the query's own passage, without title and padding, is L_single (Eq. 5). Gold tokens
-    always take part. Shapes: (queries, tokens), result (queries,).
+    The mean over the tokens of the query's own passage, without title and padding, is L_single (Eq.
+    5). Gold tokens always take part. Shapes: (queries, tokens), result (queries,).
 
     >>> everything, first = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[True, False, False]])
     >>> round(float(marginal_losses(torch.zeros(1, 3), first, everything)), 4)
@@ -22,8 +23,11 @@ def marginal_losses(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
     return (log_total - log_gold).where(gold.any(dim=1), 0.0)
 
 
-def negatives_loss(scores: Tensor, gold: Tensor, answers: Tensor, queued: Tensor, false_negatives: Tensor) -> Tensor:
-    """Return L_neg: the gold tokens against those of other passages, of this batch and of the queue (Eq. 8).
+def negatives_loss(
+    scores: Tensor, gold: Tensor, answers: Tensor, queued: Tensor, false_negatives: Tensor
+) -> Tensor:
+    """Return L_neg: the gold tokens against those of other passages, of this batch and of the queue
+    (Eq. 8).
 
     Args:
         scores: dot products with the batch's tokens; like `gold`, of shape (queries, tokens).
@@ -38,26 +42,36 @@ def negatives_loss(scores: Tensor, gold: Tensor, answers: Tensor, queued: Tensor
 
 
 def filter_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """Return L_filter: each token's own chance to open or close an answer, positives weighted up (section 4.4).
+    """Return L_filter: each token's own chance to open or close an answer, positives weighted up
+    (section 4.4).
 
     Shapes: logits and labels (windows, tokens, 2); mask (windows, tokens), bool.
     """
     taking_part = mask[..., None].to(logits.dtype)
     positive = (labels * taking_part).sum(dim=(0, 1)).clamp(min=1)
     weight = (mask.sum() / positive).clamp(max=200)
-    total = functional.binary_cross_entropy_with_logits(logits, labels, taking_part, pos_weight=weight, reduction="sum")
+    total = functional.binary_cross_entropy_with_logits(
+        logits, labels, taking_part, pos_weight=weight, reduction="sum"
+    )
     return total / (2 * mask.sum())
 
 
 def distillation_loss(
-    scores: Tensor, teacher: Tensor, own_passage: Tensor, temperature: float = 1.0, trust: Tensor | None = None
+    scores: Tensor,
+    teacher: Tensor,
+    own_passage: Tensor,
+    temperature: float = 1.0,
+    trust: Tensor | None = None,
 ) -> Tensor:
-    """Return L_distill: KL(reader ‖ student) over the tokens of the query's own passage (Eq. 7), averaged over queries.
+    """Return L_distill: KL(reader ‖ student) over the tokens of the query's own passage (Eq. 7),
+    averaged over queries.
 
-    It is multiplied by the square of the temperature, so that its gradient is equally large at every temperature.
-    `teacher` has the reader's logits; `own_passage` leaves out title, question and padding. Shapes: (queries, tokens).
+    It is multiplied by the square of the temperature, so that its gradient is equally large at
+    every temperature. `teacher` has the reader's logits; `own_passage` leaves out title, question
+    and padding. Shapes: (queries, tokens).
 
-    `trust`: a factor for each query; without it all count alike, as in the paper. Shape: (queries,).
+    `trust`: a factor for each query; without it all count alike, as in the paper. Shape:
+    (queries,).
 
     >>> own = torch.tensor([[True, True, False]])
     >>> reader, student = torch.tensor([[1.0, 1.0, 9.0]]), torch.log(torch.tensor([[0.25, 0.75, 0.9]]))
@@ -73,5 +87,7 @@ def distillation_loss(
 
 
 def trust_in(teacher: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:
-    """Return the probability that a reader gives to the gold tokens of each query: `trust` for `distillation_loss`."""
+    """Return the probability that a reader gives to the gold tokens of each query: `trust` for
+    `distillation_loss`.
+    """
     return marginal_losses(teacher, gold, own_passage).neg().exp()

@@ -10,7 +10,12 @@ from pathlib import Path
 import kbq
 from kbq.errors import TrainingError
 from kbq.model.model_folder import FACTS, local_folder
-from kbq.storage.folders import make_folder, refuse_strange_files, remove_empty_folder, remove_folder
+from kbq.storage.folders import (
+    make_folder,
+    refuse_strange_files,
+    remove_empty_folder,
+    remove_folder,
+)
 from kbq.storage.reading import file_digest
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import move, write_json, writing_alone, writing_to
@@ -20,16 +25,20 @@ from kbq.training.settings import StepSettings
 
 @contextmanager
 def output_folder(out: Path) -> Iterator[Path]:
-    """Yield a folder for checkpoints and for `model/`, which becomes `out` at the end; a killed run finds it again.
+    """Yield a folder for checkpoints and for `model/`, which becomes `out` at the end; a killed run
+    finds it again.
 
-    Raises TrainingError, before hours of training, if `out` exists or cannot be made, or there is a link or a pipe.
+    Raises TrainingError, before hours of training, if `out` exists or cannot be made, or there is a
+    link or a pipe.
     """
     _refuse_existing(out)
     folder = out.with_name(out.name + ".partial")
     with writing_to(out, TrainingError, "choose another --out"):
         make_folder(folder)
     with writing_alone(folder):
-        refuse_strange_files(folder, "an unfinished run", TrainingError, lambda path: False, deep=False)
+        refuse_strange_files(
+            folder, "an unfinished run", TrainingError, lambda path: False, deep=False
+        )
         try:
             _refuse_existing(out)  # another process may have finished since
             remove_folder(folder / "model")  # left by a run that was killed while it wrote this
@@ -54,7 +63,8 @@ def initial_checkpoint(init: str | Path) -> str:
 def example_digests(files: Files) -> dict[str, str]:
     """Return a digest of each file to train on, before training, as files may change meanwhile.
 
-    Raises TrainingError if a file cannot be read, and KbqError if it is a pipe, which cannot be read twice.
+    Raises TrainingError if a file cannot be read, and KbqError if it is a pipe, which cannot be
+    read twice.
     """
     try:
         return {path.name: file_digest(path) for path in as_paths(files)}
@@ -83,4 +93,6 @@ def write_facts(folder: Path, facts: dict[str, object]) -> None:
 
 
 def versions() -> dict[str, str]:
-    return {"kbq": kbq.__version__} | {library: version(library) for library in ("torch", "transformers")}
+    return {"kbq": kbq.__version__} | {
+        library: version(library) for library in ("torch", "transformers")
+    }

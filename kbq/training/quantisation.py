@@ -1,9 +1,10 @@
 """Quantisation: fit a trained model to the way in which it will be searched.
 
-The penalty is the one with the best open EM. The threshold is the one that drops most tokens while EM falls by less
-than half a point, both among all passages and in the gold one. Source: arXiv 2109.08133, Fig. 4. Of the tokens kept,
-those that hardly ever open (close) an answer may open (close) no phrase, as long as that costs at most a tenth of a
-point. Passages are encoded once; thresholds are masks over all their tokens.
+The penalty is the one with the best open EM. The threshold is the one that drops most tokens while
+EM falls by less than half a point, both among all passages and in the gold one. Source: arXiv
+2109.08133, Fig. 4. Of the tokens kept, those that hardly ever open (close) an answer may open
+(close) no phrase, as long as that costs at most a tenth of a point. Passages are encoded once;
+thresholds are masks over all their tokens.
 
 EM and F1 use SQuAD's normalisation, once with the gold passage given and once among all passages.
 """
@@ -39,7 +40,9 @@ from kbq.training.batches import Passage, TrainingQuery, readable
 
 Edges = tuple[Bools, Bools]
 NumberedQueries = list[tuple[int, TrainingQuery]]  # number of the gold passage, and the query
-MOST_LOST, MOST_LOST_BY_EDGES = 0.5, 0.1  # points of EM
+# Points of EM.
+MOST_LOST = 0.5
+MOST_LOST_BY_EDGES = 0.1
 # Shares of all tokens that are kept.
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)
 EDGE_THRESHOLDS = (-np.inf, -6.0, -5.0, -4.0, -3.0, -2.0)  # logits
@@ -63,7 +66,8 @@ class FilterPoint:
 
 @dataclass(frozen=True, slots=True)
 class EncodedTokens:
-    """All tokens of some passages, one passage after another, with a gap after each that no phrase can cross.
+    """All tokens of some passages, one passage after another, with a gap after each that no phrase
+    can cross.
 
     Arrays have shape (places,); a gap is a place without a token.
     """
@@ -106,7 +110,9 @@ class EncodedTokens:
 
 @dataclass(frozen=True, slots=True)
 class DevSample:
-    """Queries and the encoded tokens of the passages that answer them, both in the units of the int8 rows."""
+    """Queries and the encoded tokens of the passages that answer them, both in the units of the
+    int8 rows.
+    """
 
     passages: Sequence[Passage]
     tokens: EncodedTokens
@@ -118,14 +124,19 @@ class DevSample:
     @classmethod
     def of(cls, model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> Self:
         """Take the queries that the encoder can read, or a sample if there are too many."""
-        rows = quantise(torch.from_numpy(tokens.vectors), torch.from_numpy(model.scale)).numpy().astype(np.float32)
+        rows = (
+            quantise(torch.from_numpy(tokens.vectors), torch.from_numpy(model.scale))
+            .numpy()
+            .astype(np.float32)
+        )
         queries = readable(passages, model.query_tokenizer)
         queries = random.Random(0).sample(queries, min(MOST_QUERIES, len(queries)))
         vectors = model.in_row_units(*model.encode_queries([query.text for _, query in queries]))
         return cls(passages, tokens, rows, queries, *vectors.transpose(1, 0, 2))
 
     def read(self, ways: Sequence[tuple[Edges, float]]) -> list[list[float]]:
-        """Return, in percent, open EM, how often the gold passage is among the best five, and gold EM, for each way.
+        """Return, in percent, open EM, how often the gold passage is among the best five, and gold
+        EM, for each way.
 
         A way of reading is where phrases may open and close, and a length penalty.
         """
@@ -141,14 +152,20 @@ class DevSample:
     def _right(
         self, scores: tuple[Floats, Floats], edges: Edges, penalty: float, queries: NumberedQueries
     ) -> tuple[int, int, int]:
-        """Count queries by right phrase, gold passage among the best five, and right phrase in the gold passage."""
+        """Count queries by right phrase, gold passage among the best five, and right phrase in the
+        gold passage.
+        """
         passage_of = self.tokens.passages
         start_scores, end_scores = (
-            np.where(mask, side, np.float32(-np.inf)) for mask, side in zip(edges, scores, strict=True)
+            np.where(mask, side, np.float32(-np.inf))
+            for mask, side in zip(edges, scores, strict=True)
         )
         begins = np.flatnonzero(np.diff(passage_of, prepend=-1))
-        penalty_so_far = (penalty * (np.arange(len(passage_of)) - begins[passage_of])).astype(np.float32)
-        start_scores, end_scores = start_scores + penalty_so_far, end_scores - penalty_so_far
+        penalty_so_far = (penalty * (np.arange(len(passage_of)) - begins[passage_of])).astype(
+            np.float32
+        )
+        start_scores = start_scores + penalty_so_far
+        end_scores = end_scores - penalty_so_far
         best = start_scores + best_ahead(end_scores)
         passage_scores = np.maximum.reduceat(best, begins, axis=1)
         top = np.argsort(-passage_scores, axis=1, kind="stable")[:, :TOP]
@@ -172,9 +189,11 @@ class DevSample:
 
 
 def quantisation_of(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, ...]:
-    """Set the model's `scale`, length penalty and thresholds; return the points tried for the filter threshold.
+    """Set the model's `scale`, length penalty and thresholds; return the points tried for the
+    filter threshold.
 
-    The model should not have been trained on `passages`. If it answers nothing, it keeps every token.
+    The model should not have been trained on `passages`. If it answers nothing, it keeps every
+    token.
     """
     tokens = encode_tokens(model, passages)
     model.scale = (np.maximum(np.abs(tokens.vectors).max(axis=0), 1e-6) / 127).astype(np.float32)
@@ -187,12 +206,21 @@ def quantisation_of(model: Model, passages: Sequence[Passage]) -> tuple[FilterPo
     points = filter_curve(dev_sample, penalty)
     full = points[0]
     if full.open_em == full.gold_em == 0:
-        model.config = dataclasses.replace(model.config, filter_threshold=-math.inf, edge_threshold=-math.inf)
+        model.config = dataclasses.replace(
+            model.config, filter_threshold=-math.inf, edge_threshold=-math.inf
+        )
         return points
-    good = [point for point in points if max(full.open_em - point.open_em, full.gold_em - point.gold_em) < MOST_LOST]
+    good = [
+        point
+        for point in points
+        if max(full.open_em - point.open_em, full.gold_em - point.gold_em) < MOST_LOST
+    ]
     edge = best_edges(dev_sample, good[-1].threshold, penalty)
-    threshold = max(edge, good[-1].threshold)  # a token that opens and closes no phrase need not be kept
-    model.config = dataclasses.replace(model.config, edge_threshold=edge, filter_threshold=threshold)
+    # A token that opens and closes no phrase need not be kept.
+    threshold = max(edge, good[-1].threshold)
+    model.config = dataclasses.replace(
+        model.config, edge_threshold=edge, filter_threshold=threshold
+    )
     return points
 
 
@@ -206,12 +234,15 @@ def best_edges(dev_sample: DevSample, filter_threshold: float, penalty: float) -
 
 def filter_curve(dev_sample: DevSample, penalty: float) -> tuple[FilterPoint, ...]:
     """Read at filter thresholds that keep fewer and fewer tokens; the first one keeps all."""
-    tokens, passages = dev_sample.tokens, len(dev_sample.passages)
+    tokens = dev_sample.tokens
+    passages = len(dev_sample.passages)
     is_token = np.isfinite(tokens.chances)
     chances = tokens.chances[is_token]
     # Only tokens above a threshold are kept, so it is set just below the weakest of them.
     weakest = [np.quantile(chances, 1 - share, method="lower") for share in SHARES]
-    thresholds = [float(np.nextafter(np.float32(chance), np.float32(-np.inf))) for chance in weakest]
+    thresholds = [
+        float(np.nextafter(np.float32(chance), np.float32(-np.inf))) for chance in weakest
+    ]
     masks = [is_token & ((tokens.chances > threshold) | tokens.always) for threshold in thresholds]
     percent = dev_sample.read([((mask, mask), penalty) for mask in masks])
     points = []
@@ -228,7 +259,8 @@ def best_ahead(scores: Floats) -> Floats:
     >>> best_ahead(np.float32([[1, 5, 2]])).tolist()
     [[5.0, 5.0, 2.0]]
     """
-    best, width = scores.copy(), 1
+    best = scores.copy()
+    width = 1
     while width < MAX_TOKENS:
         step = min(width, MAX_TOKENS - width)
         best[:, :-step] = np.maximum(best[:, :-step], best[:, step:])
@@ -255,12 +287,19 @@ def encode_tokens(model: Model, passages: Sequence[Passage]) -> EncodedTokens:
         for window in group
     ]
     encoded = encode_windows(
-        model.phrases, [window for _, window in flat], model.tokenizer.pad_token_id, model.uses_segments
+        model.phrases,
+        [window for _, window in flat],
+        model.tokenizer.pad_token_id,
+        model.uses_segments,
     )
     for index, vectors, logits in encoded:
         span = slice(flat[index][0], flat[index][0] + flat[index][1].count)
         chance = logits.max(axis=1)
-        tokens.vectors[span], tokens.logits[span], tokens.always[span] = vectors, logits, chance == chance.max()
+        tokens.vectors[span], tokens.logits[span], tokens.always[span] = (
+            vectors,
+            logits,
+            chance == chance.max(),
+        )
     return tokens
 
 
@@ -280,25 +319,34 @@ class ReadingScores:
 
 def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores:
     """Build a phrase dump of the passages and ask it all their queries that the encoder can read."""
-    pages = [Page(str(number), passage.title, (Paragraph(0, passage.text),)) for number, passage in enumerate(passages)]
+    pages = [
+        Page(str(number), passage.title, (Paragraph(0, passage.text),))
+        for number, passage in enumerate(passages)
+    ]
     queries = readable(passages, model.query_tokenizer)
     golds = [query.answers for _, query in queries]
     vectors = model.in_row_units(*model.encode_queries([query.text for _, query in queries]))
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder) / "dump"
         counts, corpus = build_shards(pages, model, dump, 0, lambda counts: None)
-        manifest = Manifest("", "", model.dim, model.config.filter_threshold).with_shards(counts, corpus)
+        manifest = Manifest("", "", model.dim, model.config.filter_threshold).with_shards(
+            counts, corpus
+        )
         shards = manifest.open_shards(dump)
         index = open_index(shards, manifest.index, model.device, may_leave_gpu=True)
         penalty = model.config.length_penalty
         hits = search(SearchContext(shards, index, penalty), vectors, 5, "page")
         answers_in_gold = [
-            _read(shards, number, vector, penalty) for (number, _), vector in zip(queries, vectors, strict=True)
+            _read(shards, number, vector, penalty)
+            for (number, _), vector in zip(queries, vectors, strict=True)
         ]
         kept = manifest.counts.rows / max(1, manifest.counts.tokens)
     found = [[hit.page_id for hit in best] for best in hits]
     first, top_5 = (
-        _percent([str(number) in best[:k] for best, (number, _) in zip(found, queries, strict=True)]) for k in (1, 5)
+        _percent(
+            [str(number) in best[:k] for best, (number, _) in zip(found, queries, strict=True)]
+        )
+        for k in (1, 5)
     )
     gold_scores = answer_scores(answers_in_gold, golds)
     open_scores = answer_scores([hit[0].text if hit else "" for hit in hits], golds)
@@ -306,7 +354,9 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
 
 
 def _read(shards: Sequence[Shard], number: int, query: Floats, length_penalty: float) -> str:
-    """Return the best phrase for a query in a passage, a page of one paragraph, or "". Shape: (2, dim)."""
+    """Return the best phrase for a query in a passage, a page of one paragraph, or "". Shape: (2,
+    dim).
+    """
     for shard in shards:
         if number < len(shard.texts):
             break
@@ -318,7 +368,9 @@ def _read(shards: Sequence[Shard], number: int, query: Floats, length_penalty: f
 
 
 def answer_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[float, float]:
-    """Return EM and F1 in percent, under SQuAD's normalisation; of several gold answers the best counts."""
+    """Return EM and F1 in percent, under SQuAD's normalisation; of several gold answers the best
+    counts.
+    """
     scores = [score_answer(*pair, with_rouge=False) for pair in zip(answers, golds, strict=True)]
     return _percent([score.em for score in scores]), _percent([score.f1 for score in scores])
 

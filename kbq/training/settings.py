@@ -18,8 +18,11 @@ class StepSettings:
     learning_rate: Annotated[float, Option("The highest learning rate.", 0, 1e6)] = (
         2e-4  # the paper's 3e-5: SpanBERT-base
     )
-    warmup: Annotated[float, Option("Share of all steps in which the learning rate rises.", 0, 1)] = 0.05
-    accumulate: Annotated[int, Option("Batches per step.", least=1)] = 1  # a large batch in the memory of a small one
+    warmup: Annotated[
+        float, Option("Share of all steps in which the learning rate rises.", 0, 1)
+    ] = 0.05
+    # A large batch in the memory of a small one.
+    accumulate: Annotated[int, Option("Batches per step.", least=1)] = 1
     seed: Annotated[int, Option("Seed of all random numbers.")] = 0
 
 
@@ -28,7 +31,9 @@ class RunSettings(StepSettings):
     """Settings of a run over passages."""
 
     epochs: Annotated[float, Option("Passes over the examples.", 0, 1e6)] = 3.0
-    batch_tokens: Annotated[int, Option("Tokens in a batch of passages, with padding.", least=64)] = 4096
+    batch_tokens: Annotated[
+        int, Option("Tokens in a batch of passages, with padding.", least=64)
+    ] = 4096
     # On a CPU the random numbers of dropout take a sixth of a step.
     dropout: Annotated[float, Option("Share of hidden values to drop in each step.", 0, 0.9)] = 0.0
 
@@ -38,29 +43,57 @@ class TrainingSettings(RunSettings):
     """Everything that decides the outcome of training encoders."""
 
     max_queries: Annotated[int, Option("At most this many queries per passage.", least=1)] = 12
-    pre_batches: Annotated[int, Option("C: how many earlier batches give negatives.", least=0)] = 0  # the paper: 2
-    pre_batches_from: Annotated[float, Option("Share of all steps after which these are used.", 0, 1)] = 0.3
-    same_answers: Annotated[bool, Option("Also take the same answer elsewhere as a negative, as in the paper.")] = False
-    single_weight: Annotated[float, Option("Weight of L_single, λ1: tokens of the passage.", least=0)] = 1.0
+    # The paper: 2.
+    pre_batches: Annotated[int, Option("C: how many earlier batches give negatives.", least=0)] = 0
+    pre_batches_from: Annotated[
+        float, Option("Share of all steps after which these are used.", 0, 1)
+    ] = 0.3
+    same_answers: Annotated[
+        bool, Option("Also take the same answer elsewhere as a negative, as in the paper.")
+    ] = False
+    single_weight: Annotated[
+        float, Option("Weight of L_single, λ1: tokens of the passage.", least=0)
+    ] = 1.0
     # The paper's λ3 is 4.
-    negatives_weight: Annotated[float, Option("Weight of L_neg, λ3: answers of other passages.", least=0)] = 1.0
+    negatives_weight: Annotated[
+        float, Option("Weight of L_neg, λ3: answers of other passages.", least=0)
+    ] = 1.0
     # L_neg over all tokens of the batch, as in an open search, is not in the paper.
-    tokens_weight: Annotated[float, Option("Weight of negatives over all tokens; 0 in the paper.", least=0)] = 1.0
+    tokens_weight: Annotated[
+        float, Option("Weight of negatives over all tokens; 0 in the paper.", least=0)
+    ] = 1.0
     filter_weight: Annotated[float, Option("Weight of L_filter.", least=0)] = 0.3
     distill_weight: Annotated[float, Option("With --distill: the paper's λ2.", least=0)] = 2.0
-    temperature: Annotated[float, Option("With --distill: above 1, it softens both sides.", least=0.01)] = 1.0
+    temperature: Annotated[
+        float, Option("With --distill: above 1, it softens both sides.", least=0.01)
+    ] = 1.0
     equal_trust: Annotated[
-        bool, Option("With --distill: learn as much from a wrong reader as from a right one, as in the paper.")
+        bool,
+        Option(
+            "With --distill: learn as much from a wrong reader as from a right one, as in the "
+            "paper."
+        ),
     ] = False
 
 
-# Section 4.4 and appendix D of arXiv 2012.12624, with two query encoders. λ1, λ2 and λ3 are 1, 2 and 4; the queue of
-# two batches is used in the last two of four epochs; 84 windows of 192 pieces are a batch, as in the official code.
+# Section 4.4 and appendix D of arXiv 2012.12624, with two query encoders. λ1, λ2 and λ3 are 1, 2
+# and 4; the queue of two batches is used in the last two of four epochs; 84 windows of 192 pieces
+# are a batch, as in the official code.
 PAPER = TrainingSettings(
-    learning_rate=3e-5, warmup=0.0, epochs=4.0, batch_tokens=84 * 192, pre_batches=2, pre_batches_from=0.5,
-    same_answers=True, single_weight=1.0, distill_weight=2.0, negatives_weight=4.0, tokens_weight=0.0,
-    filter_weight=1.0, equal_trust=True,
-)  # fmt: skip
+    learning_rate=3e-5,
+    warmup=0.0,
+    epochs=4.0,
+    batch_tokens=84 * 192,
+    pre_batches=2,
+    pre_batches_from=0.5,
+    same_answers=True,
+    single_weight=1.0,
+    distill_weight=2.0,
+    negatives_weight=4.0,
+    tokens_weight=0.0,
+    filter_weight=1.0,
+    equal_trust=True,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +101,20 @@ class SpartaSettings(RunSettings):
     """Everything that decides the outcome of training a SPARTA model."""
 
     all_tokens: Annotated[
-        bool, Option("With --marked: compare terms with all tokens of a window, as in the paper's Eq. 4.")
+        bool,
+        Option(
+            "With --marked: compare terms with all tokens of a window, as in the paper's Eq. 4."
+        ),
     ] = False
-    window: Annotated[int, Option("Tokens of a window; the paper: 512.", 0, None, "256; with --marked: 128")] = 0
+    window: Annotated[
+        int, Option("Tokens of a window; the paper: 512.", 0, None, "256; with --marked: 128")
+    ] = 0
     negatives: Annotated[
-        int, Option("Negatives of each query, half from its article, as in the paper; 0: all of the batch.", least=0)
+        int,
+        Option(
+            "Negatives of each query, half from its article, as in the paper; 0: all of the batch.",
+            least=0,
+        ),
     ] = 0
 
 
@@ -92,20 +134,37 @@ class FinetuningSettings(StepSettings):
 
     objective: Annotated[
         Literal["auto", Objective],
-        Option("What is right: the answer on a gold page (kilt), the answer anywhere (phrase), or the page."),
+        Option(
+            "What is right: the answer on a gold page (kilt), the answer anywhere (phrase), or "
+            "the page."
+        ),
     ] = "auto"
-    terms: Annotated[str, Option("Terms of the loss: joint (phrases), start, end.")] = ",".join(TERMS)
-    k: Annotated[int, Option("How many of the phrases found for a query enter the loss.", least=1, flag="-k")] = 100
+    terms: Annotated[str, Option("Terms of the loss: joint (phrases), start, end.")] = ",".join(
+        TERMS
+    )
+    k: Annotated[
+        int, Option("How many of the phrases found for a query enter the loss.", least=1, flag="-k")
+    ] = 100
     epochs: Annotated[int, Option("At most this many passes over the triples.", least=1)] = 3
-    patience: Annotated[int, Option("Epochs without a better dev score before training stops.", least=1)] = 2
+    patience: Annotated[
+        int, Option("Epochs without a better dev score before training stops.", least=1)
+    ] = 2
     batch: Annotated[int, Option("Queries to search together.", least=1)] = 24
-    keep: Annotated[float, Option("How much the answers to other queries count; 0: only the triples.", 0, 1)] = 0.5
+    keep: Annotated[
+        float, Option("How much the answers to other queries count; 0: only the triples.", 0, 1)
+    ] = 0.5
     vectors: Annotated[
         Literal["rows", "codes"],
-        Option("What the loss multiplies: rows of the dump, or what the codes of the index stand for."),
+        Option(
+            "What the loss multiplies: rows of the dump, or what the codes of the index stand for."
+        ),
     ] = "rows"
     random_sample: Annotated[
-        bool, Option("With --examples: draw them at random, as in the paper, instead of each relation's share.")
+        bool,
+        Option(
+            "With --examples: draw them at random, as in the paper, instead of each relation's "
+            "share."
+        ),
     ] = False
 
     def __post_init__(self) -> None:
@@ -115,11 +174,15 @@ class FinetuningSettings(StepSettings):
     def chosen_terms(self) -> tuple[Term, ...]:
         """Return the terms of the loss. Raises TrainingError if there is none, or one is unknown."""
         if not isinstance(self.terms, str):
-            raise TrainingError(f"terms are {self.terms!r:.60}: give a text such as joint,start,end", is_usage=True)
+            raise TrainingError(
+                f"terms are {self.terms!r:.60}: give a text such as joint,start,end", is_usage=True
+            )
         wanted = [name.strip() for name in self.terms.split(",")]
         unknown = [name for name in wanted if name not in TERMS]
         if unknown:
-            raise TrainingError(f"term {unknown[0]!r} is unknown: choose from {', '.join(TERMS)}", is_usage=True)
+            raise TrainingError(
+                f"term {unknown[0]!r} is unknown: choose from {', '.join(TERMS)}", is_usage=True
+            )
         return tuple(term for term in TERMS if term in wanted)
 
     def chosen_objective(self, answer: str) -> Objective:
@@ -129,11 +192,19 @@ class FinetuningSettings(StepSettings):
         return "kilt" if answer == "phrase" else "page"
 
 
-# Section 4.5 and appendix D of arXiv 2012.12624: of all epochs the best one on the dev queries is kept.
+# Section 4.5 and appendix D of arXiv 2012.12624: of all epochs the best one on the dev queries is
+# kept.
 PAPER_TUNING = FinetuningSettings(
-    learning_rate=3e-5, warmup=0.0, objective="phrase", k=100, epochs=10, patience=10, batch=12, keep=0.0,
+    learning_rate=3e-5,
+    warmup=0.0,
+    objective="phrase",
+    k=100,
+    epochs=10,
+    patience=10,
+    batch=12,
+    keep=0.0,
     random_sample=True,
-)  # fmt: skip
+)
 
 
 class FinetuningKwargs(TypedDict, total=False):

@@ -1,9 +1,10 @@
 """SPARTA: train a model of term impacts. `kbq train sparta`. Source: arXiv 2009.13013.
 
-Softmax cross-entropy of each query over all sentences of its batch: those of its own passage and article are the
-near-by negatives, those of the other articles the random ones. Only the batch's own query terms are ever scored. The
-paper draws negatives from the whole corpus, half of them near-by; here every sentence is encoded once for all queries,
-and `negatives` draws among those, half of them from the query's own article.
+Softmax cross-entropy of each query over all sentences of its batch: those of its own passage and
+article are the near-by negatives, those of the other articles the random ones. Only the batch's own
+query terms are ever scored. The paper draws negatives from the whole corpus, half of them near-by;
+here every sentence is encoded once for all queries, and `negatives` draws among those, half of them
+from the query's own article.
 """
 
 from collections import Counter
@@ -22,7 +23,12 @@ from kbq.model.tokenizer import WindowShape, tokenize
 from kbq.training.batches import Files, Passage, PassageRun, Repairs, read_examples
 from kbq.training.engine import StepReport
 from kbq.training.losses import marginal_losses
-from kbq.training.output_folder import example_digests, initial_checkpoint, output_folder, training_facts
+from kbq.training.output_folder import (
+    example_digests,
+    initial_checkpoint,
+    output_folder,
+    training_facts,
+)
 from kbq.training.settings import SpartaSettings
 from kbq.words.sparta import (
     Sentence,
@@ -59,7 +65,8 @@ def train_sparta(
     command: str = "",
     on_step: Callable[[StepReport], None] = lambda step: None,
 ) -> SpartaOutcome:
-    """Train a model and save it in a new folder. A killed run resumes from `OUT.partial/checkpoint.pt`.
+    """Train a model and save it in a new folder. A killed run resumes from
+    `OUT.partial/checkpoint.pt`.
 
     Args:
         init: a BERT-like encoder, a kbq model or a SPARTA model: hub name or folder.
@@ -72,7 +79,9 @@ def train_sparta(
     """
     settings = settings or SpartaSettings()
     if settings.all_tokens and not marked:
-        raise TrainingError("all tokens of a window count for one sentence only: give --marked, too", is_usage=True)
+        raise TrainingError(
+            "all tokens of a window count for one sentence only: give --marked, too", is_usage=True
+        )
     with output_folder(Path(out)) as folder:
         digests = example_digests(examples)
         torch.manual_seed(settings.seed)
@@ -81,9 +90,13 @@ def train_sparta(
         passages, repairs = read_examples(examples)
         prepared = prepare(model, passages)
         if not prepared:
-            raise TrainingError("no query has its answer within a sentence: SPARTA learns only from such queries")
+            raise TrainingError(
+                "no query has its answer within a sentence: SPARTA learns only from such queries"
+            )
         if is_new:
-            calibrate_bias(model, [window for example in prepared[:64] for window in example.windows])
+            calibrate_bias(
+                model, [window for example in prepared[:64] for window in example.windows]
+            )
         run = SpartaRun(model, prepared, settings)
         run.run(folder / "checkpoint.pt", on_step)
         queries = sum(len(example.queries) for example in prepared)
@@ -101,20 +114,29 @@ def _initial_model(init: str, marked: bool, settings: SpartaSettings) -> tuple[S
     if not (Path(init) / SPARTA).exists():
         usual = 128 if marked else 256  # marked: one sentence
         window = WindowShape(length=settings.window or usual, overlap=0)
-        return SpartaModel.new(init, SpartaConfig(window, marked, all_tokens=settings.all_tokens)), True
+        return SpartaModel.new(
+            init, SpartaConfig(window, marked, all_tokens=settings.all_tokens)
+        ), True
     model = SpartaModel.open(Path(init), "cpu")
     if model.config.marked != marked:
         how = "with --marked: give it" if model.config.marked else "without --marked: leave it out"
         raise TrainingError(f"{init} was trained {how}")
-    if model.config.all_tokens != settings.all_tokens or settings.window not in (0, model.config.window.length):
-        trained = f"a window of {model.config.window.length} and all_tokens {model.config.all_tokens}"
+    if model.config.all_tokens != settings.all_tokens or settings.window not in (
+        0,
+        model.config.window.length,
+    ):
+        trained = (
+            f"a window of {model.config.window.length} and all_tokens {model.config.all_tokens}"
+        )
         raise TrainingError(f"{init} was trained with {trained}: go on with these")
     return model, False
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceExample:
-    """A passage's sentences, window by window, and for each query its terms and the sentences with an answer."""
+    """A passage's sentences, window by window, and for each query its terms and the sentences with
+    an answer.
+    """
 
     windows: tuple[SentenceWindow, ...]
     tokens: int  # tokens of all its windows
@@ -128,18 +150,23 @@ class SentenceExample:
 
 
 def prepare(model: SpartaModel, passages: Sequence[Passage]) -> list[SentenceExample]:
-    """Return the passages with those of their queries that have terms and an answer within a sentence."""
+    """Return the passages with those of their queries that have terms and an answer within a
+    sentence.
+    """
     examples = []
     for passage in passages:
         (title,) = tokenize(model.tokenizer, [passage.title])
         windows = tuple(model.windows(title.ids, passage.text))
         sentences = [sentence for window in windows for sentence in window.sentences]
-        queries, golds = [], []
+        queries = []
+        golds = []
         for query in passage.queries:
             gold = [
                 number
                 for number, sentence in enumerate(sentences)
-                if any(sentence.start <= start and end <= sentence.end for start, end in query.places)
+                if any(
+                    sentence.start <= start and end <= sentence.end for start, end in query.places
+                )
             ]
             terms = Counter(model.query_terms(query.text))
             if gold and terms:
@@ -147,7 +174,9 @@ def prepare(model: SpartaModel, passages: Sequence[Passage]) -> list[SentenceExa
                 golds.append(tuple(gold))
         if queries:
             tokens = sum(len(window.ids) for window in windows)
-            examples.append(SentenceExample(windows, tokens, tuple(queries), tuple(golds), passage.group))
+            examples.append(
+                SentenceExample(windows, tokens, tuple(queries), tuple(golds), passage.group)
+            )
     return examples
 
 
@@ -156,17 +185,27 @@ class SpartaRun(PassageRun):
 
     weights = {"sentences": 1.0}  # noqa: RUF012 - never changed
 
-    def __init__(self, model: SpartaModel, examples: Sequence[SentenceExample], settings: SpartaSettings) -> None:
+    def __init__(
+        self, model: SpartaModel, examples: Sequence[SentenceExample], settings: SpartaSettings
+    ) -> None:
         super().__init__([model.network], examples, settings)
-        self.model, self.examples, self.negatives = model, examples, settings.negatives
+        self.model = model
+        self.examples = examples
+        self.negatives = settings.negatives
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """Return the cross-entropy over all sentences of the batch; of several right ones, their total probability."""
+        """Return the cross-entropy over all sentences of the batch; of several right ones, their
+        total probability.
+        """
         batch = [self.examples[index] for index in members]
         queries = [terms for example in batch for terms in example.queries]
         terms = sorted({term for query in queries for term in query})
-        counts = torch.tensor([[query[term] for term in terms] for query in queries], dtype=torch.float32)
-        gold = torch.zeros((len(queries), sum(len(example.sentences) for example in batch)), dtype=torch.bool)
+        counts = torch.tensor(
+            [[query[term] for term in terms] for query in queries], dtype=torch.float32
+        )
+        gold = torch.zeros(
+            (len(queries), sum(len(example.sentences) for example in batch)), dtype=torch.bool
+        )
         groups = np.array([example.group for example in batch for _ in example.sentences])
         own = np.array([example.group for example in batch for _ in example.queries])
         near = torch.from_numpy(own[:, None] == groups)
@@ -204,8 +243,12 @@ def drawn_negatives(gold: Tensor, near: Tensor, count: int, source: torch.Genera
 
 
 @torch.no_grad()
-def calibrate_bias(model: SpartaModel, windows: Sequence[SentenceWindow], share: float = POSITIVE_SHARE) -> None:
-    """Set b so that this share of all impacts is positive; at b = 0, nearly all impacts of an untrained model are."""
+def calibrate_bias(
+    model: SpartaModel, windows: Sequence[SentenceWindow], share: float = POSITIVE_SHARE
+) -> None:
+    """Set b so that this share of all impacts is positive; at b = 0, nearly all impacts of an
+    untrained model are.
+    """
     device = model.network.bias.device
     tensors = model.tensors(windows[:64])
     with autocast(device):

@@ -1,13 +1,14 @@
 """Calibrate: fit the probability that an answer is right to known triples. `kbq calibrate`.
 
-A share of the queries is asked a second time without their evidence, half of these without the sentences, half without
-the pages: so there are queries with nothing right, too. Triples without an object are cells that the text does not
-fill. A few triples change little of the model's own calibration, many replace it. The scores of the outcome are of
-relations that were left out when they were predicted.
+A share of the queries is asked a second time without their evidence, half of these without the
+sentences, half without the pages: so there are queries with nothing right, too. Triples without an
+object are cells that the text does not fill. A few triples change little of the model's own
+calibration, many replace it. The scores of the outcome are of relations that were left out when
+they were predicted.
 
-Only the judge learns; the reader's states, which it reads, are computed once. It judges the relations of the triples,
-and the reader's own judge all other queries, so that nothing is forgotten. Source: arXiv 2207.06300 (a reranker learns
-from what its retriever finds).
+Only the judge learns; the reader's states, which it reads, are computed once. It judges the
+relations of the triples, and the reader's own judge all other queries, so that nothing is
+forgotten. Source: arXiv 2207.06300 (a reranker learns from what its retriever finds).
 """
 
 import copy
@@ -33,7 +34,15 @@ from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.model.queries import refuse_unreadable
 from kbq.reading.phrase_windows import ReadWindow, read_around
-from kbq.reading.probability import FEATURES, HIDDEN, Calibration, chances_of, features, fit, own_calibration
+from kbq.reading.probability import (
+    FEATURES,
+    HIDDEN,
+    Calibration,
+    chances_of,
+    features,
+    fit,
+    own_calibration,
+)
 from kbq.reading.reader import POINTS, PhraseJudge, RelationJudge
 from kbq.reading.reranker import answers_in, rerank
 from kbq.search.search import BATCH
@@ -57,9 +66,12 @@ PRECISIONS = (0.9, 0.95)  # precisions that the thresholds promise
 
 QUERIES = 1000  # queries to learn from; more of them hardly teach more
 PASSES = 3000  # queries of all epochs, within the bounds on epochs
-LEAST_EPOCHS, MOST_EPOCHS = 3, 20
+LEAST_EPOCHS = 3
+MOST_EPOCHS = 20
 TOGETHER = 64  # queries of a step
-LEARNING_RATE, SCALAR_RATE = 3e-4, 3e-2  # rates of the layers, and of the worth of the search
+# Rates of the layers, and of the worth of the search.
+LEARNING_RATE = 3e-4
+SCALAR_RATE = 3e-2
 DROPOUT = 0.1  # share of the states that the judge reads
 NEARLY = 0.5  # F1 with an answer, from which a phrase is nearly right
 
@@ -73,7 +85,9 @@ Label = Literal[
 
 @dataclass(frozen=True, slots=True)
 class CalibrationOutcome:
-    """The fitted calibration, with its scores on relations that were left out, or None if a score does not exist."""
+    """The fitted calibration, with its scores on relations that were left out, or None if a score
+    does not exist.
+    """
 
     out: Path
     queries: int  # queries, those that are asked again among them
@@ -83,7 +97,8 @@ class CalibrationOutcome:
     brier: float | None
     ece: float | None
     ece_of_chance: float | None  # error of a perfect calibration with this many queries
-    coverage_90: float | None  # share of the queries whose answers can be accepted while nine in ten are right
+    # Share of the queries whose answers can be accepted while nine in ten are right.
+    coverage_90: float | None
     thresholds: dict[str, float | None]  # probability above which each precision can be promised
 
 
@@ -108,18 +123,27 @@ def calibrate(
     note: Note = unheard,
     report: Callable[[int, int], None] = unheard,
 ) -> CalibrationOutcome:
-    """Fit a calibration for a knowledge base's model and way of searching; see `KnowledgeBase.calibrate`.
+    """Fit a calibration for a knowledge base's model and way of searching; see
+    `KnowledgeBase.calibrate`.
 
-    `hidden`: share of the queries that are asked again without the sentences, or pages, that answer them. Raises
-    TrainingError if there are fewer than 30 queries, all answers are right, none is, or nothing is reranked.
+    `hidden`: share of the queries that are asked again without the sentences, or pages, that answer
+    them. Raises TrainingError if there are fewer than 30 queries, all answers are right, none is,
+    or nothing is reranked.
     """
     if not 0 <= hidden <= 1:
         raise TrainingError(f"hidden is {hidden}, must be a share from 0 to 1")
     if not kb.plan(options).n_reranked:
-        raise TrainingError("probabilities rest on the reranker, and there is none: leave out --rerank=0")
-    triples, out = Path(triples), Path(out)
+        raise TrainingError(
+            "probabilities rest on the reranker, and there is none: leave out --rerank=0"
+        )
+    triples = Path(triples)
+    out = Path(out)
     golds = read_triples(triples, unanswered=True, note=note)
-    refuse_unreadable([gold.input or "" for gold in golds], kb.query_tokenizers(options), [gold.id for gold in golds])
+    refuse_unreadable(
+        [gold.input or "" for gold in golds],
+        kb.query_tokenizers(options),
+        [gold.id for gold in golds],
+    )
     facts = {"command": command, "data": {triples.name: file_digest(triples)}, "hidden": hidden}
     if out.is_dir():
         raise TrainingError(f"{out} is a folder: give --out the name of a file")
@@ -138,7 +162,9 @@ def judge(
     hidden: float = HIDDEN,
     report: Callable[[int, int], None] = unheard,
 ) -> list[JudgedAnswer]:
-    """Judge the best phrase for each query, and for a share of them the best one without the evidence."""
+    """Judge the best phrase for each query, and for a share of them the best one without the
+    evidence.
+    """
     again = [gold for gold in golds if gold.answers and _is_chosen(gold.id, hidden)]
     asked = [(gold, False) for gold in golds] + [(gold, True) for gold in again]
     judged: list[JudgedAnswer] = []
@@ -149,9 +175,13 @@ def judge(
 
 
 def teaches(kb: Searcher, judged: Sequence[JudgedAnswer]) -> bool:
-    """Whether answers are enough to learn probabilities from; without a calibration, some must be right."""
+    """Whether answers are enough to learn probabilities from; without a calibration, some must be
+    right.
+    """
     right = sum(judged_answer.is_right for judged_answer in judged)
-    return len(judged) >= LEAST and (own_calibration(kb.model) is not None or 0 < right < len(judged))
+    return len(judged) >= LEAST and (
+        own_calibration(kb.model) is not None or 0 < right < len(judged)
+    )
 
 
 def write_calibration(
@@ -161,7 +191,9 @@ def write_calibration(
     options: SearchOptions,
     facts: Mapping[str, object],
 ) -> CalibrationOutcome:
-    rows = np.array([judged_answer.features for judged_answer in judged], np.float64).reshape(-1, len(FEATURES))
+    rows = np.array([judged_answer.features for judged_answer in judged], np.float64).reshape(
+        -1, len(FEATURES)
+    )
     right = np.array([judged_answer.is_right for judged_answer in judged], np.bool_)
     before = own_calibration(kb.model, options.purpose)
     chances = _predicted([judged_answer.relation for judged_answer in judged], rows, right, before)
@@ -193,11 +225,15 @@ def write_calibration(
 
 
 def _is_chosen(identity: str, share: float) -> bool:
-    """Whether a record is in this share of all: by its id, so that it does not depend on the others."""
+    """Whether a record is in this share of all: by its id, so that it does not depend on the
+    others.
+    """
     return zlib.crc32(identity.encode("utf-8", "surrogatepass")) < share * 2**32
 
 
-def _judge(kb: Searcher, asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
+def _judge(
+    kb: Searcher, asked: Sequence[tuple[Gold, bool]], options: SearchOptions
+) -> list[JudgedAnswer]:
     """Judge the best phrase for each query; with True, the best one without the evidence."""
     plan = kb.plan(options)
     n_reranked = plan.n_reranked
@@ -209,42 +245,63 @@ def _judge(kb: Searcher, asked: Sequence[tuple[Gold, bool]], options: SearchOpti
         for (gold, is_hidden), hits in zip(asked, found, strict=True)
     ]
     judged = []
-    reranked = rerank(kb.reranking.reader, texts, phrases, plan.score_scale, kb.reranking.relation_judge)
+    reranked = rerank(
+        kb.reranking.reader, texts, phrases, plan.score_scale, kb.reranking.relation_judge
+    )
     for (gold, is_hidden), text, seen in zip(asked, texts, reranked, strict=True):
         if seen:
             answers = {normalise_answer(answer) for answer in gold.answers}
             row = tuple(features(text, seen, plan.naming(text))[0].tolist())
             judged.append(
-                JudgedAnswer(relation_of(gold), is_hidden, row, normalise_answer(seen[0].answer.text) in answers)
+                JudgedAnswer(
+                    relation_of(gold),
+                    is_hidden,
+                    row,
+                    normalise_answer(seen[0].answer.text) in answers,
+                )
             )
     return judged
 
 
 def _unanswering(gold: Gold, hits: Sequence[Answer]) -> Iterable[Answer]:
-    """Leave out phrases on the pages that answer a query, or the sentences that do from their paragraphs."""
+    """Leave out phrases on the pages that answer a query, or the sentences that do from their
+    paragraphs.
+    """
     if pages_of(gold) and _is_chosen(f"page {gold.id}", 0.5):
         return (hit for hit in hits if not pages_of(gold) & {hit.page_id, hit.title})
     return without_evidence(hits, sorted(gold.answers))
 
 
 def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
-    count, of_right = len(judged), sum(judged_answer.is_right for judged_answer in judged)
+    count = len(judged)
+    of_right = sum(judged_answer.is_right for judged_answer in judged)
     if count < LEAST:
-        raise TrainingError(f"{source} gives {count} answers to learn from, {LEAST} are needed: give more triples")
+        raise TrainingError(
+            f"{source} gives {count} answers to learn from, {LEAST} are needed: give more triples"
+        )
     if of_right in (0, count):
         raise TrainingError(
-            f"{'all' if of_right else 'none'} of the {count} answers are right, so there is nothing to tell apart: "
-            "give triples that are partly answered wrongly, or check that they fit the knowledge base"
+            f"{'all' if of_right else 'none'} of the {count} answers are right, so there is "
+            "nothing to tell apart: give triples that are partly answered wrongly, or check that "
+            "they fit the knowledge base"
         )
 
 
-def _predicted(relations: Sequence[str], rows: Doubles, right: Bools, before: Calibration | None) -> Doubles:
-    """Predict the chance of each answer from answers to other relations or, for a question, to other questions.
+def _predicted(
+    relations: Sequence[str], rows: Doubles, right: Bools, before: Calibration | None
+) -> Doubles:
+    """Predict the chance of each answer from answers to other relations or, for a question, to
+    other questions.
 
     If one fold has all relations, other answers predict it.
     """
     numbers = [str(number) for number in range(len(relations))]
-    folds = _folds([number if name == NO_GROUP else name for name, number in zip(relations, numbers, strict=True)])
+    folds = _folds(
+        [
+            number if name == NO_GROUP else name
+            for name, number in zip(relations, numbers, strict=True)
+        ]
+    )
     if len(set(folds.tolist())) == 1:
         folds = _folds(numbers)
     chances = np.empty(len(right))
@@ -257,17 +314,20 @@ def _predicted(relations: Sequence[str], rows: Doubles, right: Bools, before: Ca
 
 
 def _folds(keys: Iterable[str]) -> Rows:
-    return np.array([zlib.crc32(key.encode("utf-8", "surrogatepass")) % FOLDS for key in keys], np.int64)
+    return np.array(
+        [zlib.crc32(key.encode("utf-8", "surrogatepass")) % FOLDS for key in keys], np.int64
+    )
 
 
 # Texts that discuss a subject, and are silent
 
 
 def without_evidence(phrases: Sequence[Answer], answers: Sequence[str]) -> Iterator[Answer]:
-    """Yield the phrases that stand in no sentence with an answer, in paragraphs without these sentences.
+    """Yield the phrases that stand in no sentence with an answer, in paragraphs without these
+    sentences.
 
-    So pages discuss a subject and are silent, and any query becomes one that is not answered. Source: arXiv 1806.03822
-    (questions that a paragraph seems to answer, and does not).
+    So pages discuss a subject and are silent, and any query becomes one that is not answered.
+    Source: arXiv 1806.03822 (questions that a paragraph seems to answer, and does not).
     """
     texts = {phrase.place[:2]: phrase.context for phrase in phrases}
     rests = {place: without_sentences(text, answers) for place, text in texts.items()}
@@ -280,15 +340,24 @@ def without_evidence(phrases: Sequence[Answer], answers: Sequence[str]) -> Itera
 
 
 def without_sentences(text: str, answers: Sequence[str]) -> tuple[str, list[tuple[int, int, int]]]:
-    """Remove sentences that hold an answer; return the rest, with the characters kept: [start, end) and new start.
+    """Remove sentences that hold an answer; return the rest, with the characters kept: [start, end)
+    and new start.
 
     >>> without_sentences("Ada was a poet. She died in 1852. Her father was Byron.", ["1852"])
     ('Ada was a poet. Her father was Byron.', [(0, 16, 0), (34, 55, 16)])
     """
-    found = [start for answer in answers if answer.strip() for start in whole_words(text, answer, in_any_case=True)]
+    found = [
+        start
+        for answer in answers
+        if answer.strip()
+        for start in whole_words(text, answer, in_any_case=True)
+    ]
     bounds = sentence_bounds(text)
-    kept, rest = [], ""
-    for (start, _), stop in zip(bounds, [*(start for start, _ in bounds[1:]), len(text)], strict=True):
+    kept = []
+    rest = ""
+    for (start, _), stop in zip(
+        bounds, [*(start for start, _ in bounds[1:]), len(text)], strict=True
+    ):
         if not any(start <= place < stop for place in found):
             kept.append((start, stop, len(rest)))
             rest += text[start:stop]
@@ -306,11 +375,13 @@ class SeenQuery:
 
 
 def teach_judge(kb: Searcher, golds: Sequence[Gold], seed: int) -> RelationJudge | None:
-    """Teach a copy of the judge of `kb`; return None if no query is a slot, or fewer would be answered rightly.
+    """Teach a copy of the judge of `kb`; return None if no query is a slot, or fewer would be
+    answered rightly.
 
-    It learns from a sample of the slots in `golds`. Right answers are counted among queries that it did not learn from:
-    four fifths teach, one fifth is judged, in turn. The query encoder of `kb` must not have been tuned on them: it
-    would find their answers first, and a judge would learn to trust the search.
+    It learns from a sample of the slots in `golds`. Right answers are counted among queries that it
+    did not learn from: four fifths teach, one fifth is judged, in turn. The query encoder of `kb`
+    must not have been tuned on them: it would find their answers first, and a judge would learn to
+    trust the search.
     """
     slots = [gold for gold in golds if relation_of(gold) != NO_GROUP]
     seen = seen_queries(kb, sample_by_relation(slots, QUERIES, seed))
@@ -324,18 +395,28 @@ def teach_judge(kb: Searcher, golds: Sequence[Gold], seed: int) -> RelationJudge
     if not folds or gained < 0:
         return None
     relations = frozenset(map(relation_of, slots)) | (before.relations if before else frozenset())
-    return RelationJudge(trained_judge(own, seen, seed).to(kb.model.device), relations, kb.reranking.reader_digest)
+    return RelationJudge(
+        trained_judge(own, seen, seed).to(kb.model.device), relations, kb.reranking.reader_digest
+    )
 
 
-def percent_right(kb: Searcher, golds: Sequence[Gold], judges: Sequence[PhraseJudge]) -> list[float]:
+def percent_right(
+    kb: Searcher, golds: Sequence[Gold], judges: Sequence[PhraseJudge]
+) -> list[float]:
     """Return the percentage of queries whose best phrase is right, by each judge."""
     seen = seen_queries(kb, golds)
-    return [round(100 * right(copy.deepcopy(judge).cpu(), seen) / max(1, len(seen)), 2) for judge in judges]
+    return [
+        round(100 * right(copy.deepcopy(judge).cpu(), seen) / max(1, len(seen)), 2)
+        for judge in judges
+    ]
 
 
 def seen_queries(kb: Searcher, golds: Sequence[Gold]) -> list[SeenQuery]:
-    """Ask queries, and read the phrases found without judging them; queries without any are left out."""
-    reader, options = kb.reranking.reader, SearchOptions(kb.reranking.n_reranked(SearchOptions()), rerank=0)
+    """Ask queries, and read the phrases found without judging them; queries without any are left
+    out.
+    """
+    reader = kb.reranking.reader
+    options = SearchOptions(kb.reranking.n_reranked(SearchOptions()), rerank=0)
     asked = [(clean_text(gold.input or ""), gold) for gold in golds]
     asked = [(text, gold) for text, gold in asked if reader.query_tokenizer.accepts(text)]
     seen: list[SeenQuery] = []
@@ -346,7 +427,9 @@ def seen_queries(kb: Searcher, golds: Sequence[Gold]) -> list[SeenQuery]:
             ids = [reader.query_tokenizer.ids_of(text) for text in texts]
             read = read_around(reader, ids, found, [subject_of(text) for text in texts])
         score_scale = kb.plan(options).score_scale
-        for gold, windows, phrases in zip(part, read, map(answers_in_all, read, found), strict=True):
+        for gold, windows, phrases in zip(
+            part, read, map(answers_in_all, read, found), strict=True
+        ):
             if not windows:
                 continue
             scores = torch.tensor([phrase.score for phrase in phrases])
@@ -362,12 +445,17 @@ def answers_in_all(windows: Sequence[ReadWindow], phrases: Sequence[Answer]) -> 
     return [phrase for window in windows for phrase in answers_in(window.excerpt, phrases)]
 
 
-def labels_of(phrases: Iterable[Answer], answers: Iterable[str], pages: Collection[str]) -> tuple[Label, ...]:
-    """Say how right each phrase is. `pages`: ids or titles of those where an answer is right, or none for anywhere."""
+def labels_of(
+    phrases: Iterable[Answer], answers: Iterable[str], pages: Collection[str]
+) -> tuple[Label, ...]:
+    """Say how right each phrase is. `pages`: ids or titles of those where an answer is right, or
+    none for anywhere.
+    """
     wanted = {normalise_answer(answer) for answer in answers} - {""}
 
     def label(phrase: Answer) -> Label:
-        text, is_on_page = normalise_answer(phrase.text), not pages or phrase.page_id in pages or phrase.title in pages
+        text = normalise_answer(phrase.text)
+        is_on_page = not pages or phrase.page_id in pages or phrase.title in pages
         if text in wanted:
             return "right" if is_on_page else "elsewhere"
         return "nearly" if wanted and is_on_page and best_f1(text, wanted) >= NEARLY else "wrong"
@@ -376,17 +464,23 @@ def labels_of(phrases: Iterable[Answer], answers: Iterable[str], pages: Collecti
 
 
 def trained_judge(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> PhraseJudge:
-    judge, rng = copy.deepcopy(judge).requires_grad_(True), random.Random(seed)
+    judge = copy.deepcopy(judge).requires_grad_(True)
+    rng = random.Random(seed)
     torch.manual_seed(seed)
     layers = [*judge.inner.parameters(), *judge.outer.parameters(), judge.none]
-    rates = [{"params": layers, "lr": LEARNING_RATE}, {"params": [judge.retrieval], "lr": SCALAR_RATE}]
+    rates = [
+        {"params": layers, "lr": LEARNING_RATE},
+        {"params": [judge.retrieval], "lr": SCALAR_RATE},
+    ]
     optimizer = torch.optim.AdamW(rates, weight_decay=0.0)
     for _ in range(max(LEAST_EPOCHS, min(MOST_EPOCHS, PASSES // len(seen)))):
         order = rng.sample(range(len(seen)), len(seen))
         for begin in range(0, len(order), TOGETHER):
             queries = [seen[number] for number in order[begin : begin + TOGETHER]]
             scores = scores_of(judge, queries, DROPOUT)
-            losses = [phrase_loss(each, query.labels) for each, query in zip(scores, queries, strict=True)]
+            losses = [
+                phrase_loss(each, query.labels) for each, query in zip(scores, queries, strict=True)
+            ]
             optimizer.zero_grad()
             torch.stack(losses).mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -394,7 +488,8 @@ def trained_judge(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> P
 
 
 def phrase_loss(scores: Tensor, labels: Sequence[Label]) -> Tensor:
-    """Return -log of the share of the right phrases among all and "none", or 0 if it is unknown which are right.
+    """Return -log of the share of the right phrases among all and "none", or 0 if it is unknown
+    which are right.
 
     `scores`: logarithms of odds against "none". Shape: (phrases,).
 
@@ -419,9 +514,14 @@ def right(judge: PhraseJudge, seen: Sequence[SeenQuery]) -> int:
     return sum(query.labels[number] == "right" for query, number in zip(seen, best, strict=True))
 
 
-def scores_of(judge: PhraseJudge, seen: Sequence[SeenQuery], dropout: float = 0.0) -> tuple[Tensor, ...]:
-    """Score the phrases of some queries; shapes: (phrases,) each. `dropout`: share of the edges that is not seen."""
-    edges, tokens = torch.cat([query.edges for query in seen]), torch.cat([query.tokens for query in seen])
+def scores_of(
+    judge: PhraseJudge, seen: Sequence[SeenQuery], dropout: float = 0.0
+) -> tuple[Tensor, ...]:
+    """Score the phrases of some queries; shapes: (phrases,) each. `dropout`: share of the edges
+    that is not seen.
+    """
+    edges = torch.cat([query.edges for query in seen])
+    tokens = torch.cat([query.tokens for query in seen])
     searched = judge.retrieval * torch.cat([query.distances for query in seen]) / POINTS
     scores: Tensor = judge(nn.functional.dropout(edges, dropout)) + tokens + searched
     return torch.split(scores, [len(query.labels) for query in seen])

@@ -27,42 +27,75 @@ from kbq.storage.reports import Note, Report, silent
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
 from kbq.training.settings import FinetuningSettings, Objective
-from kbq.tuning.calibrate import JudgedAnswer, judge, percent_right, teach_judge, teaches, write_calibration
-from kbq.tuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
+from kbq.tuning.calibrate import (
+    JudgedAnswer,
+    judge,
+    percent_right,
+    teach_judge,
+    teaches,
+    write_calibration,
+)
+from kbq.tuning.labels import (
+    Labeller,
+    PreparedQuery,
+    Reach,
+    prepare,
+    readable_queries,
+    with_page_ids,
+)
 from kbq.tuning.loop import DevScorer, Distillation, Finetuner, best_epoch, hybrid
-from kbq.tuning.triples import other_queries, pages_of, read_triples, sample_at_random, sample_by_relation, split
+from kbq.tuning.triples import (
+    other_queries,
+    pages_of,
+    read_triples,
+    sample_at_random,
+    sample_by_relation,
+    split,
+)
 
 MOST_NAMED = 10  # missing pages that a note names
-ENOUGH, MOST_PASSES = 1000, 7  # queries of an epoch: few triples are passed over several times, but not more often
+# Queries of an epoch: few triples are passed over several times, but not more often.
+ENOUGH = 1000
+MOST_PASSES = 7
 STEP = 4  # searches that take as long as a step for one query, as measured on the sample
-LEARNED, WATCHED = 2000, 500  # other queries: to learn from so that nothing is forgotten, and to test whether it is
+# Other queries: to learn from so that nothing is forgotten, and to test whether it is.
+LEARNED = 2000
+WATCHED = 500
 
 
 @dataclass(frozen=True, slots=True)
 class FinetuningOutcome:
-    """The result of tuning, also written into the folder's `kbq.json`; usable as the path of that folder."""
+    """The result of tuning, also written into the folder's `kbq.json`; usable as the path of that
+    folder.
+    """
 
     out: Path
     reach: Reach
     dev_queries: int
     measure: str
     scores: Sequence[float]  # percent of dev queries: before tuning, and after each epoch
-    agreements: Sequence[float]  # percent of other queries answered as before tuning: before it, and after each epoch
-    found: Sequence[float]  # percent of the queries for which the search found a positive, in each epoch
+    # Percent of other queries answered as before tuning: before it, and after each epoch.
+    agreements: Sequence[float]
+    # Percent of the queries for which the search found a positive, in each epoch.
+    found: Sequence[float]
     passes: int  # passes over the triples in each epoch
     steps: int
     # Factor of the weights of words that are added to the vectors' scores.
     lexical_factor: float = 1.0
     hybrid_score: float | None = None  # percent of dev queries with words; None: there are no words
     hybrid_before: float | None = None  # the same, before tuning
-    reranker: Sequence[float] = ()  # percent of dev queries answered rightly before and after it learned; or none
-    calibrated_on: int = 0  # answers to dev queries, from which the probabilities of its answers were learned; 0: none
+    # Percent of dev queries answered rightly before and after it learned; or none.
+    reranker: Sequence[float] = ()
+    # Answers to dev queries, from which the probabilities of its answers were learned; 0: none.
+    calibrated_on: int = 0
     # Percent of each of several tasks, before and after tuning.
     tasks: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def is_better(self) -> bool:
-        """Whether an epoch scored above the query encoder that tuning began with; if not, that one is kept."""
+        """Whether an epoch scored above the query encoder that tuning began with; if not, that one
+        is kept.
+        """
         return max(self.scores) > self.scores[0]
 
     @property
@@ -85,10 +118,13 @@ class Taught:
     @classmethod
     def of(cls, item: str | Path, usual: Task, settings: FinetuningSettings) -> Self:
         """Read `FILE` or `FILE:TASK`; a file without a task has the usual one."""
-        path, task, text = as_path(item, "a file of triples"), usual, str(item)
+        path = as_path(item, "a file of triples")
+        task = usual
+        text = str(item)
         for colon in [] if path.exists() else reversed(list(re.finditer(":", text))):
             if (before := Path(text[: colon.start()])).exists():
-                path, task = before, Task.load(text[colon.end() :])
+                path = before
+                task = Task.load(text[colon.end() :])
                 break
         return cls(path, task, settings.chosen_objective(task.answer))
 
@@ -118,22 +154,33 @@ def finetune(
 ) -> FinetuningOutcome:
     """Tune a copy of the query encoder of `kb` and save it; see `KnowledgeBase.finetune`.
 
-    A killed run resumes from `OUT.partial/checkpoint.pt`. `command` is kept in the folder's `kbq.json`. Raises
-    TrainingError if there is no usable triple, a loss is not a number, or the checkpoint is of another run.
+    A killed run resumes from `OUT.partial/checkpoint.pt`. `command` is kept in the folder's
+    `kbq.json`. Raises TrainingError if there is no usable triple, a loss is not a number, or the
+    checkpoint is of another run.
     """
-    files = [triples] if isinstance(triples, str | Path) or not isinstance(triples, Sequence) else list(triples)
+    files = (
+        [triples]
+        if isinstance(triples, str | Path) or not isinstance(triples, Sequence)
+        else list(triples)
+    )
     out = as_path(out, "out")
     dev = None if dev is None else as_path(dev, "a file of dev triples")
     if type(examples) is not int or examples < 0:
         raise TrainingError(f"examples is {examples!r}, must be a number, 0 or more", is_usage=True)
-    task, settings = Task.load(task), settings or FinetuningSettings()
+    task = Task.load(task)
+    settings = settings or FinetuningSettings()
     taught = [Taught.of(item, task, settings) for item in files]
     if dev is not None and len(taught) > 1:
-        raise TrainingError("a tenth of each of several files is set aside to score on: leave dev=… out", is_usage=True)
+        raise TrainingError(
+            "a tenth of each of several files is set aside to score on: leave dev=… out",
+            is_usage=True,
+        )
     with output_folder(out) as folder:
-        untuned, kb = kb, _with_own_query_encoder(kb)
+        untuned = kb
+        kb = _with_own_query_encoder(kb)
         lessons = [
-            Lesson(taught_task, *_records(taught_task.path, dev, examples, settings, note)) for taught_task in taught
+            Lesson(taught_task, *_records(taught_task.path, dev, examples, settings, note))
+            for taught_task in taught
         ]
         _refuse_contradictions(lessons)
         digests = [_named_digest(item.path) for item in taught]
@@ -148,7 +195,10 @@ def finetune(
         }
         torch.manual_seed(settings.seed)
         if settings.k > kb.manifest.counts.rows:
-            note(f"k is {settings.k}, the knowledge base holds {kb.manifest.counts.rows} phrases: all of them compete")
+            note(
+                f"k is {settings.k}, the knowledge base holds {kb.manifest.counts.rows} phrases: "
+                "all of them compete"
+            )
         all_golds = [gold for lesson in lessons for gold in [*lesson.golds, *lesson.dev_golds]]
         labeller = Labeller(kb.shards, {page for gold in all_golds for page in pages_of(gold)})
         parts, reach = _prepared(lessons, kb, labeller, note)
@@ -157,16 +207,26 @@ def finetune(
         queries = [query for part in parts for query in islice(cycle(part), most)]
         scorer = _dev_scorer(lessons, kb, labeller, note)
         tasks_before = scorer.by_task() if lessons[1:] else {}
-        scored, begun = _scored_with_words(kb, scorer, report_stage), time.monotonic()
+        scored = _scored_with_words(kb, scorer, report_stage)
+        begun = time.monotonic()
         passes = max(1, min(MOST_PASSES, ENOUGH // len(queries)))
         distillation = _distillation(kb, queries, settings, report_stage)
-        tuner = Finetuner(kb, labeller, passes * queries, settings, scorer.score, distillation, scorer.digest)
-        _report_estimate(tuner, settings, distillation, scored.seconds, time.monotonic() - begun, report_stage)
+        tuner = Finetuner(
+            kb, labeller, passes * queries, settings, scorer.score, distillation, scorer.digest
+        )
+        _report_estimate(
+            tuner, settings, distillation, scored.seconds, time.monotonic() - begun, report_stage
+        )
         tuner.run(folder / "checkpoint.pt", report)
         factor, hybrid_score = _weigh_words(kb, scorer, report_stage)
         reranker: Sequence[float] = ()
         pairs = zip(lessons, parts, strict=True)
-        learned = [query.gold for one, part in pairs if one.taught.task.answer == "phrase" for query in part]
+        learned = [
+            query.gold
+            for one, part in pairs
+            if one.taught.task.answer == "phrase"
+            for query in part
+        ]
         phrase_dev = scorer.asked("phrase")
         if learned and settings.keep < 1 and kb.reranking.n_reranked(SearchOptions()):
             report_stage("judge of relations", 0, len(learned))
@@ -175,12 +235,25 @@ def finetune(
         tasks_after = scorer.by_task() if lessons[1:] else {}
         shares_found = [count / len(tuner.queries) for count in tuner.found]
         by_task = {name: _percent([tasks_before[name], tasks_after[name]]) for name in tasks_before}
-        scores, agreements = _percent(tuner.scores), _percent(tuner.agreements)
+        scores = _percent(tuner.scores)
+        agreements = _percent(tuner.agreements)
         outcome = FinetuningOutcome(
-            out, reach, len(scorer), scorer.measure, scores, agreements,
-            _percent(shares_found), passes, tuner.optimizer.done,
-            factor, hybrid_score, scored.percent, reranker, len(answered), by_task,
-        )  # fmt: skip
+            out,
+            reach,
+            len(scorer),
+            scorer.measure,
+            scores,
+            agreements,
+            _percent(shares_found),
+            passes,
+            tuner.optimizer.done,
+            factor,
+            hybrid_score,
+            scored.percent,
+            reranker,
+            len(answered),
+            by_task,
+        )
         golds = [gold for lesson in lessons for gold in lesson.golds]
         outcome_facts = dataclasses.asdict(outcome)
         del outcome_facts["out"]
@@ -201,25 +274,33 @@ def _named_digest(path: Path) -> dict[str, str]:
 
 
 def _with_own_query_encoder(kb: Searcher) -> Searcher:
-    """Return the knowledge base with a copy of its query encoder; word embeddings, which stay frozen, are shared."""
+    """Return the knowledge base with a copy of its query encoder; word embeddings, which stay
+    frozen, are shared.
+    """
     kb, model, reranking = copy.copy(kb), copy.copy(kb.model), copy.copy(kb.reranking)
     words = model.queries.start.get_input_embeddings()
     model.queries = copy.deepcopy(model.queries, {id(words): words})
     reranking.model = model
-    kb.model, kb.reranking, kb.answerers = model, reranking, None  # other processes know the untuned encoder alone
+    # Other processes know the untuned encoder alone.
+    kb.model = model
+    kb.reranking = reranking
+    kb.answerers = None
     return kb
 
 
 def _refuse_contradictions(lessons: Sequence[Lesson]) -> None:
-    """Raise TrainingError if a query is to be answered in one file, and to find its page alone in another."""
+    """Raise TrainingError if a query is to be answered in one file, and to find its page alone in
+    another.
+    """
     first: dict[str, Lesson] = {}
     for lesson in lessons:
         for gold in lesson.golds:
             other = first.setdefault(gold.input or "", lesson)
             if other.taught.objective != lesson.taught.objective:
                 raise TrainingError(
-                    f"{gold.input!r:.60} is in {other.taught.path} with the objective {other.taught.objective}, and in "
-                    f"{lesson.taught.path} with {lesson.taught.objective}: leave one of them out, or give --objective"
+                    f"{gold.input!r:.60} is in {other.taught.path} with the objective "
+                    f"{other.taught.objective}, and in {lesson.taught.path} with "
+                    f"{lesson.taught.objective}: leave one of them out, or give --objective"
                 )
 
 
@@ -227,7 +308,8 @@ def _prepared(
     lessons: Sequence[Lesson], kb: Searcher, labeller: Labeller, note: Note
 ) -> tuple[list[list[PreparedQuery]], Reach]:
     """Prepare the queries of each file."""
-    parts, total = [], Reach()
+    parts = []
+    total = Reach()
     for lesson in lessons:
         objective = lesson.taught.objective
         queries, reach = prepare(lesson.taught.task, lesson.golds, kb, labeller)
@@ -237,13 +319,18 @@ def _prepared(
     return parts, total
 
 
-def _dev_scorer(lessons: Sequence[Lesson], kb: Searcher, labeller: Labeller, note: Note) -> DevScorer:
+def _dev_scorer(
+    lessons: Sequence[Lesson], kb: Searcher, labeller: Labeller, note: Note
+) -> DevScorer:
     asked: list[tuple[Task, Gold]] = []
     for lesson in lessons:
-        task, golds = lesson.taught.task, lesson.dev_golds
+        task = lesson.taught.task
+        golds = lesson.dev_golds
         readable = readable_queries(task, golds, kb)
         if len(readable) < len(golds):
-            note(f"{len(golds) - len(readable)} of {len(golds)} dev queries cannot be read: left out")
+            note(
+                f"{len(golds) - len(readable)} of {len(golds)} dev queries cannot be read: left out"
+            )
         asked += [(task, with_page_ids(gold, labeller)) for gold, _ in readable]
     return DevScorer(asked, kb)
 
@@ -268,7 +355,9 @@ def _report_estimate(
     begun: float,
     report: Report,
 ) -> None:
-    """Report about how long tuning takes, given the seconds that the dev queries and the other queries took."""
+    """Report about how long tuning takes, given the seconds that the dev queries and the other
+    queries took.
+    """
     a_query = begun / max(1, distillation.queries)
     an_epoch = scored + a_query * (STEP * len(tuner.queries) + WATCHED)
     minutes = max(1, round(settings.epochs * an_epoch / 60))
@@ -276,8 +365,11 @@ def _report_estimate(
 
 
 def _weigh_words(kb: Searcher, scorer: DevScorer, report: Report) -> tuple[float, float | None]:
-    """Give words the best weight for the tuned vectors; return the factor, and the score in percent."""
-    factor, percent = 1.0, None
+    """Give words the best weight for the tuned vectors; return the factor, and the score in
+    percent.
+    """
+    factor = 1.0
+    percent = None
     if kb.words:
         report("weights of words", 0, len(scorer))
         factor, score = scorer.best_factor(kb.model.config.lexical_factor)
@@ -286,14 +378,18 @@ def _weigh_words(kb: Searcher, scorer: DevScorer, report: Report) -> tuple[float
     return factor, percent
 
 
-def _save(kb: Searcher, folder: Path, facts: dict[str, object], answered: Sequence[JudgedAnswer]) -> None:
+def _save(
+    kb: Searcher, folder: Path, facts: dict[str, object], answered: Sequence[JudgedAnswer]
+) -> None:
     kb.model.save_query_encoder(folder, facts)
     if kb.reranking.relation_judge:
         kb.reranking.relation_judge.save(folder)
     if answered:
         told = {"command": facts["command"]}
         write_calibration(kb, answered, folder / CALIBRATION, SearchOptions(), told)
-        write_calibration(kb, answered, folder / CALIBRATION_OF_CELLS, SearchOptions(purpose="cell"), told)
+        write_calibration(
+            kb, answered, folder / CALIBRATION_OF_CELLS, SearchOptions(purpose="cell"), told
+        )
     write_config(folder, kb.model.config)  # it names all files
 
 
@@ -304,24 +400,33 @@ def _distillation(
     tuned = [query.gold.input or "" for query in queries]
     count = min(LEARNED, settings.epochs * len(queries)) if settings.keep else 0
     learned = other_queries(kb.shards, kb.model.query_tokenizer, tuned, count, settings.seed)
-    watched = other_queries(kb.shards, kb.model.query_tokenizer, tuned, WATCHED, settings.seed, watched=True)
+    watched = other_queries(
+        kb.shards, kb.model.query_tokenizer, tuned, WATCHED, settings.seed, watched=True
+    )
     return Distillation(kb, learned, watched, settings.k, report)
 
 
 def _teach_reranker(
     kb: Searcher, untuned: Searcher, golds: Sequence[Gold], dev: Sequence[Gold], seed: int
 ) -> list[float]:
-    """Teach the judge of `kb`, where that helps; return the percentage of dev queries it answers, before and after."""
-    before, after = kb.reranking.relation_judge, teach_judge(untuned, golds, seed)
+    """Teach the judge of `kb`, where that helps; return the percentage of dev queries it answers,
+    before and after.
+    """
+    before = kb.reranking.relation_judge
+    after = teach_judge(untuned, golds, seed)
     if after is None:
         return []
     kb.reranking.relation_judge = after
     judged = [gold for gold in dev if after.judges(gold.input or "")]
-    return percent_right(kb, judged, [before.judge if before else kb.reranking.reader.reranking[1], after.judge])
+    return percent_right(
+        kb, judged, [before.judge if before else kb.reranking.reader.reranking[1], after.judge]
+    )
 
 
 def _answered(kb: Searcher, dev: Sequence[Gold], report: Report) -> list[JudgedAnswer]:
-    """Judge answers to dev queries, to learn probabilities from them; return none where nothing can be learned."""
+    """Judge answers to dev queries, to learn probabilities from them; return none where nothing can
+    be learned.
+    """
     if not kb.reranking.n_reranked(SearchOptions()):
         return []
     answered = judge(kb, dev, SearchOptions(), report=partial(report, "probabilities"))
@@ -335,20 +440,26 @@ def _percent(shares: Sequence[float]) -> list[float]:
 def _records(
     triples: Path, dev: Path | None, examples: int, settings: FinetuningSettings, note: Note
 ) -> tuple[list[Gold], list[Gold]]:
-    seed, at_random = settings.seed, settings.random_sample
+    seed = settings.seed
+    at_random = settings.random_sample
     golds = read_triples(triples, note=note)
     dev_golds = [] if dev is None else read_triples(dev, note=note)
     if not dev_golds:
         golds, dev_golds = split(golds, seed)
     if examples > len(golds):
-        note(f"{triples} holds {len(golds)} queries to tune on, fewer than the {examples} asked for")
+        note(
+            f"{triples} holds {len(golds)} queries to tune on, fewer than the {examples} asked for"
+        )
     if examples:
         draw = sample_at_random if at_random else sample_by_relation
         golds = draw(golds, examples, seed)
     unseen = {relation_of(gold) for gold in dev_golds} - {relation_of(gold) for gold in golds}
     if unseen:
         more = " …" if len(unseen) > 5 else ""
-        note(f"{len(unseen)} relations of the dev queries are not tuned on: {', '.join(sorted(unseen)[:5])}{more}")
+        note(
+            f"{len(unseen)} relations of the dev queries are not tuned on: "
+            f"{', '.join(sorted(unseen)[:5])}{more}"
+        )
     return golds, dev_golds
 
 
@@ -365,7 +476,9 @@ def _check_positives(
     triples: Path, objective: Objective, queries: Sequence[PreparedQuery], reach: Reach, note: Note
 ) -> None:
     """Raise TrainingError if no phrase can be right; name the lines whose pages are missing."""
-    missing = sorted((query.gold.line, query.lost_pages[0]) for query in queries if query.lost_pages)
+    missing = sorted(
+        (query.gold.line, query.lost_pages[0]) for query in queries if query.lost_pages
+    )
     if missing:
         named = ", ".join(f"{page!r} (line {line})" for line, page in missing[:MOST_NAMED])
         more = " …" if len(missing) > MOST_NAMED else ""
@@ -373,13 +486,18 @@ def _check_positives(
     no_pages = reach.no_page + reach.unnamed == reach.queries
     if objective == "page" and no_pages:
         raise TrainingError(
-            f"the knowledge base has no gold page of {triples}: use --objective=phrase, or another --kb"
+            f"the knowledge base has no gold page of {triples}: use --objective=phrase, or "
+            "another --kb"
         )
     if objective != "page" and not any(query.gold.answers for query in queries):
         raise TrainingError(f"{triples} names pages, but no answer: use --objective=page")
     if objective != "page" and reach.nowhere == reach.queries:
-        raise TrainingError(f"no answer of {triples} occurs in the knowledge base: use another --kb")
+        raise TrainingError(
+            f"no answer of {triples} occurs in the knowledge base: use another --kb"
+        )
     if objective == "kilt" and no_pages:
         names_pages = reach.unnamed < reach.queries
-        why = "the knowledge base has none of the gold pages" if names_pages else "no pages are named"
+        why = (
+            "the knowledge base has none of the gold pages" if names_pages else "no pages are named"
+        )
         note(f"{why}: only the answers' texts say what is right")

@@ -1,7 +1,7 @@
 """Labels: tell right phrases of a search from wrong ones.
 
-A text is right if it equals an answer after KILT's normalisation. Source: arXiv 2012.12624, Eq. 11; arXiv 2109.08133,
-Eq. 5.
+A text is right if it equals an answer after KILT's normalisation. Source: arXiv 2012.12624, Eq. 11;
+arXiv 2109.08133, Eq. 5.
 """
 
 import dataclasses
@@ -33,7 +33,9 @@ MOST_NAMESAKES = 100  # readings of an output that names its pages by titles of 
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """Phrases of one query: shard, first row, last row, and the score of the search. Shapes: (phrases,)."""
+    """Phrases of one query: shard, first row, last row, and the score of the search. Shapes:
+    (phrases,).
+    """
 
     shards: Rows
     starts: Rows
@@ -45,21 +47,31 @@ class Phrases:
 
     def places(self) -> list[tuple[int, int, int]]:
         """Return (shard, first row, last row) of each."""
-        return list(zip(self.shards.tolist(), self.starts.tolist(), self.ends.tolist(), strict=True))
+        return list(
+            zip(self.shards.tolist(), self.starts.tolist(), self.ends.tolist(), strict=True)
+        )
 
 
 def phrases_of(places: Sequence[tuple[int, int, int]]) -> Phrases:
-    """Return phrases that were not searched for, without scores, from (shard, first row, last row) each."""
+    """Return phrases that were not searched for, without scores, from (shard, first row, last row)
+    each.
+    """
     columns = np.array(places, np.int64).reshape(-1, 3).T
     return Phrases(columns[0], columns[1], columns[2], np.full(len(places), np.nan, np.float32))
 
 
 def retrieve(kb: Searcher, starts: Floats, ends: Floats, k: int) -> list[Phrases]:
-    """Find the k best phrases for each query: a start with its best end, overlaps included. Shapes: (queries, dim)."""
+    """Find the k best phrases for each query: a start with its best end, overlaps included. Shapes:
+    (queries, dim).
+    """
     found = []
     for spans_of_shards in batch_spans(kb.search_context, kb.model.in_row_units(starts, ends), k):
-        shards = np.repeat(np.arange(len(spans_of_shards)), [len(spans.starts) for spans in spans_of_shards])
-        columns = zip(*((spans.starts, spans.ends, spans.scores) for spans in spans_of_shards), strict=True)
+        shards = np.repeat(
+            np.arange(len(spans_of_shards)), [len(spans.starts) for spans in spans_of_shards]
+        )
+        columns = zip(
+            *((spans.starts, spans.ends, spans.scores) for spans in spans_of_shards), strict=True
+        )
         first, last, scores = map(np.concatenate, columns)
         order = np.argsort(-scores, kind="stable")[:k]
         found.append(Phrases(shards[order], first[order], last[order], scores[order]))
@@ -69,7 +81,9 @@ def retrieve(kb: Searcher, starts: Floats, ends: Floats, k: int) -> list[Phrases
 def joined(found: Phrases, more: Phrases) -> Phrases:
     """Return all phrases of both, each once."""
     known = set(found.places())
-    return concatenated([found, phrases_of([place for place in more.places() if place not in known])])
+    return concatenated(
+        [found, phrases_of([place for place in more.places() if place not in known])]
+    )
 
 
 def concatenated(parts: Sequence[Phrases]) -> Phrases:
@@ -79,7 +93,8 @@ def concatenated(parts: Sequence[Phrases]) -> Phrases:
 
 
 class CodedRows:
-    """The vectors that the codes of an index stand for, in place of the dump's rows. Source: arXiv 2109.08133, 6.2.
+    """The vectors that the codes of an index stand for, in place of the dump's rows. Source: arXiv
+    2109.08133, 6.2.
 
     Rows that the index leaves out, such as gold phrases below its filter, keep those of the dump.
     """
@@ -89,27 +104,39 @@ class CodedRows:
         entry = kb.index
         if entry.kind not in ("compact", "tiny"):
             raise TrainingError(
-                f"vectors are codes, but {kb.folder} is searched with its {entry.kind} index: build one of codes with "
-                f"`kbq index vectors {kb.folder} --kind tiny`, or leave --vectors out"
+                f"vectors are codes, but {kb.folder} is searched with its {entry.kind} index: "
+                f"build one of codes with `kbq index vectors {kb.folder} --kind tiny`, or leave "
+                "--vectors out"
             )
-        self._shards, self._cells = kb.shards, open_cells(kb.shards, entry)
+        self._shards = kb.shards
+        self._cells = open_cells(kb.shards, entry)
 
     def vectors_of(self, number: int, rows: Rows) -> Floats:
         """Shapes: rows (rows,), result (rows, dim)."""
-        cells, stored = self._cells[number], self._shards[number].vectors_of(rows)
+        cells = self._cells[number]
+        stored = self._shards[number].vectors_of(rows)
         if cells is None:
             return stored.astype(np.float32)
         coded = cells.reconstructed(rows)
         return np.where(np.isnan(coded), stored, coded).astype(np.float32)
 
 
-def vectors(kb: Searcher, phrases: Phrases, coded: CodedRows | None = None) -> tuple[Floats, Floats]:
-    """Return first and last token vectors: rows of the dump, or what codes stand for. Shapes: (phrases, dim)."""
+def vectors(
+    kb: Searcher, phrases: Phrases, coded: CodedRows | None = None
+) -> tuple[Floats, Floats]:
+    """Return first and last token vectors: rows of the dump, or what codes stand for. Shapes:
+    (phrases, dim).
+    """
     starts, ends = (np.empty((len(phrases), kb.model.dim), np.float32) for _ in range(2))
     for number in np.unique(phrases.shards).tolist():
         places = np.flatnonzero(phrases.shards == number)
-        vectors_of = kb.shards[number].vectors_of if coded is None else partial(coded.vectors_of, number)
-        starts[places], ends[places] = vectors_of(phrases.starts[places]), vectors_of(phrases.ends[places])
+        vectors_of = (
+            kb.shards[number].vectors_of if coded is None else partial(coded.vectors_of, number)
+        )
+        starts[places], ends[places] = (
+            vectors_of(phrases.starts[places]),
+            vectors_of(phrases.ends[places]),
+        )
     return starts * kb.model.scale, ends * kb.model.scale
 
 
@@ -134,10 +161,11 @@ class Labels:
     def positive(self, objective: Objective) -> Bools:
         """Mark the phrases to prefer.
 
-        phrase: the answer, anywhere (L_phrase). page: anything on a gold page (L_doc). kilt: the answer on a gold page,
-        which is what KILT rewards; without such a phrase, anything on a gold page, and the answer anywhere only if the
-        knowledge base has no gold page. Otherwise a common answer, whose words the filter dropped on many pages, would
-        teach all its queries the one page that has it.
+        phrase: the answer, anywhere (L_phrase). page: anything on a gold page (L_doc). kilt: the
+        answer on a gold page, which is what KILT rewards; without such a phrase, anything on a gold
+        page, and the answer anywhere only if the knowledge base has no gold page. Otherwise a
+        common answer, whose words the filter dropped on many pages, would teach all its queries the
+        one page that has it.
         """
         if objective == "phrase":
             return self.has_answer
@@ -184,13 +212,17 @@ class Labeller:
     def label(self, phrases: Phrases, gold: Gold) -> Labels:
         answers = {normalise_answer(answer) for answer in gold.answers} - {""}
         places = {place for page in pages_of(gold) for place in self._places[page]}
-        has_answer, on_page = np.zeros(len(phrases), bool), np.zeros(len(phrases), bool)
+        has_answer = np.zeros(len(phrases), bool)
+        on_page = np.zeros(len(phrases), bool)
         for number in np.unique(phrases.shards).tolist():
             indices = np.flatnonzero(phrases.shards == number)
             shard = self._shards[number]
             paragraphs = shard.paragraphs_of(phrases.starts[indices])
-            texts = {paragraph: shard.texts[paragraph] for paragraph in np.unique(paragraphs).tolist()}
-            begins, stops = shard.starts[phrases.starts[indices]], shard.ends[phrases.ends[indices]]
+            texts = {
+                paragraph: shard.texts[paragraph] for paragraph in np.unique(paragraphs).tolist()
+            }
+            begins = shard.starts[phrases.starts[indices]]
+            stops = shard.ends[phrases.ends[indices]]
             for index, paragraph, begin, stop in zip(
                 indices.tolist(), paragraphs.tolist(), begins.tolist(), stops.tolist(), strict=True
             ):
@@ -199,7 +231,9 @@ class Labeller:
         return Labels(has_answer, on_page, bool(places))
 
     def find(self, gold: Gold) -> tuple[Phrases, Kind]:
-        """Find the answers of a query on its gold pages, at most 20, and say whether they can be found."""
+        """Find the answers of a query on its gold pages, at most 20, and say whether they can be
+        found.
+        """
         answers = {normalise_answer(answer) for answer in gold.answers} - {""}
         places = sorted(place for page in pages_of(gold) for place in self._places[page])
         spans: list[tuple[int, int, int]] = []
@@ -213,19 +247,29 @@ class Labeller:
                 present = {answer for answer in answers if answer in normal}
                 in_text = in_text or any(f" {answer} " in f" {normal} " for answer in present)
                 if present:
-                    spans += [(number, start, end) for start, end in _occurrences(shard, paragraph, text, present)]
+                    spans += [
+                        (number, start, end)
+                        for start, end in _occurrences(shard, paragraph, text, present)
+                    ]
         otherwise: Kind = "no_page" if pages_of(gold) else "unnamed"
-        kind: Kind = "on_page" if spans else "dropped" if in_text else "elsewhere" if places else otherwise
+        kind: Kind = (
+            "on_page" if spans else "dropped" if in_text else "elsewhere" if places else otherwise
+        )
         return phrases_of(spans[:MOST_GOLDS]), kind
 
 
-def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> list[tuple[int, int]]:
+def _occurrences(
+    shard: Shard, paragraph: int, text: str, answers: set[str]
+) -> list[tuple[int, int]]:
     """Return first and last row of every legal phrase whose text is an answer."""
     rows = shard.rows_of(paragraph)
     sizes = reach(shard, rows)
-    starts, ends = np.repeat(rows, sizes), ranges(rows, rows + sizes)
-    begins, stops = shard.starts[starts], shard.ends[ends]
-    shortest, longest = min(map(len, answers)), max(map(len, answers))
+    starts = np.repeat(rows, sizes)
+    ends = ranges(rows, rows + sizes)
+    begins = shard.starts[starts]
+    stops = shard.ends[ends]
+    shortest = min(map(len, answers))
+    longest = max(map(len, answers))
     lengths = stops - begins  # normalising drops articles and punctuation; lower case may be longer
     legal = shard.opens(starts) & shard.closes(ends)
     likely = np.flatnonzero(legal & (2 * lengths >= shortest) & (lengths <= 2 * longest + 8))
@@ -243,7 +287,8 @@ class PreparedQuery:
     ids: tuple[int, ...]
     gold: Gold
     golds: Phrases
-    lost_pages: tuple[str, ...] = ()  # the pages that it names, if the knowledge base has none of them
+    # The pages that it names, if the knowledge base has none of them.
+    lost_pages: tuple[str, ...] = ()
     objective: Objective | None = None  # objective of its task; None: that of the settings
 
 
@@ -267,9 +312,12 @@ class Reach:
         return Reach(*map(sum, pairs))
 
 
-def prepare(task: Task, golds: Sequence[Gold], kb: Searcher, labeller: Labeller) -> tuple[list[PreparedQuery], Reach]:
+def prepare(
+    task: Task, golds: Sequence[Gold], kb: Searcher, labeller: Labeller
+) -> tuple[list[PreparedQuery], Reach]:
     """Prepare all queries that the encoder reads. Raises TrainingError if there is none."""
-    prepared, counts = [], dict.fromkeys((field.name for field in dataclasses.fields(Reach)), 0)
+    prepared = []
+    counts = dict.fromkeys((field.name for field in dataclasses.fields(Reach)), 0)
     readable = readable_queries(task, golds, kb)
     counts["unreadable"] = len(golds) - len(readable)
     for gold, ids in readable:
@@ -282,9 +330,15 @@ def prepare(task: Task, golds: Sequence[Gold], kb: Searcher, labeller: Labeller)
     return prepared, Reach(**counts | {"queries": len(prepared)})
 
 
-def readable_queries(task: Task, golds: Sequence[Gold], kb: Searcher) -> list[tuple[Gold, list[int]]]:
-    """Return the records whose queries the encoder reads, with their token ids. Raises TrainingError without any."""
-    tokenizer, readable, reason = kb.model.query_tokenizer, [], ""
+def readable_queries(
+    task: Task, golds: Sequence[Gold], kb: Searcher
+) -> list[tuple[Gold, list[int]]]:
+    """Return the records whose queries the encoder reads, with their token ids. Raises
+    TrainingError without any.
+    """
+    tokenizer = kb.model.query_tokenizer
+    readable = []
+    reason = ""
     for gold in golds:
         try:
             text = task.query_of(gold.input or "", tokenizer.is_short_enough, gold.id)
@@ -297,12 +351,16 @@ def readable_queries(task: Task, golds: Sequence[Gold], kb: Searcher) -> list[tu
 
 
 def with_page_ids(gold: Gold, labeller: Labeller) -> Gold:
-    """Replace page titles by ids, which predictions name; several pages with one title are alternatives.
+    """Replace page titles by ids, which predictions name; several pages with one title are
+    alternatives.
 
-    If the knowledge base has none of the pages, the record loses them: its answer counts anywhere, as in tuning.
+    If the knowledge base has none of the pages, the record loses them: its answer counts anywhere,
+    as in tuning.
     """
     if gold.answers and labeller.find(gold)[1] == "no_page":
-        without_pages = (dataclasses.replace(output, pages=(), evidence=None) for output in gold.outputs)
+        without_pages = (
+            dataclasses.replace(output, pages=(), evidence=None) for output in gold.outputs
+        )
         return dataclasses.replace(gold, outputs=tuple(without_pages))
 
     def with_ids(output: GoldOutput) -> Iterator[GoldOutput]:
@@ -312,4 +370,6 @@ def with_page_ids(gold: Gold, labeller: Labeller) -> Gold:
             evidence = None if output.evidence is None else frozenset(pages)
             yield dataclasses.replace(output, pages=pages, evidence=evidence)
 
-    return dataclasses.replace(gold, outputs=tuple(variant for output in gold.outputs for variant in with_ids(output)))
+    return dataclasses.replace(
+        gold, outputs=tuple(variant for output in gold.outputs for variant in with_ids(output))
+    )

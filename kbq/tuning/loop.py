@@ -1,9 +1,10 @@
 """Loop: learn from searches with one forward pass of the queries; the best epoch is kept.
 
-Source: arXiv 2012.12624, section 4.5 and Eq. 11; arXiv 2109.08133, section 5. Beyond the papers: answers on the gold
-pages take part even if the search does not find them, so that hardly any query is without a positive; and answers to
-other queries are kept, as in arXiv 1606.09282 (learning without forgetting), Eq. 2. Of these, the answers found by a
-search compete, and the queries are made from the knowledge base, so that no old training data is needed.
+Source: arXiv 2012.12624, section 4.5 and Eq. 11; arXiv 2109.08133, section 5. Beyond the papers:
+answers on the gold pages take part even if the search does not find them, so that hardly any query
+is without a positive; and answers to other queries are kept, as in arXiv 1606.09282 (learning
+without forgetting), Eq. 2. Of these, the answers found by a search compete, and the queries are
+made from the knowledge base, so that no old training data is needed.
 """
 
 import hashlib
@@ -58,23 +59,31 @@ DENSE = SearchOptions(5, "page", "dense")
 class Competing:
     """The phrases that compete for each of several queries.
 
-    Side by side they have the shape (queries, most phrases of a query), with zeros after the last phrase of a query.
+    Side by side they have the shape (queries, most phrases of a query), with zeros after the last
+    phrase of a query.
     """
 
-    def __init__(self, kb: Searcher, phrases: Sequence[Phrases], coded: CodedRows | None = None) -> None:
-        self._kb, self._coded, self._sizes = kb, coded, [len(of_query) for of_query in phrases]
+    def __init__(
+        self, kb: Searcher, phrases: Sequence[Phrases], coded: CodedRows | None = None
+    ) -> None:
+        self._kb = kb
+        self._coded = coded
+        self._sizes = [len(of_query) for of_query in phrases]
         self.phrases = concatenated(phrases)
         self._query_of = np.repeat(np.arange(len(phrases)), self._sizes)
 
     def side_by_side(self, values: NDArray[Any]) -> Tensor:
-        """Put values of all phrases in a row for each query. Shapes: (phrases, …), (queries, most phrases, …)."""
+        """Put values of all phrases in a row for each query. Shapes: (phrases, …), (queries, most
+        phrases, …).
+        """
         flat = torch.from_numpy(values).to(self._kb.model.device)
         return pad_sequence([*torch.split(flat, self._sizes)], batch_first=True)
 
     def scores(self, starts: Tensor, ends: Tensor) -> dict[Term, Tensor]:
         """Return the scores of each term, side by side. Shapes: (queries, dim)."""
         first, last = map(self.side_by_side, vectors(self._kb, self.phrases, self._coded))
-        of_starts, of_ends = torch.einsum("qd,qpd->qp", starts, first), torch.einsum("qd,qpd->qp", ends, last)
+        of_starts = torch.einsum("qd,qpd->qp", starts, first)
+        of_ends = torch.einsum("qd,qpd->qp", ends, last)
         penalty = self.side_by_side(penalties(self._kb, self.phrases))
         return {"joint": of_starts + of_ends - penalty, "start": of_starts, "end": of_ends}
 
@@ -109,50 +118,71 @@ class Distillation:
     """The answers of a query encoder to other queries, from before tuning."""
 
     def __init__(
-        self, kb: Searcher, learned: Sequence[str], watched: Sequence[str], k: int, report: Report = silent
+        self,
+        kb: Searcher,
+        learned: Sequence[str],
+        watched: Sequence[str],
+        k: int,
+        report: Report = silent,
     ) -> None:
-        """Find k phrases for each of the `learned` queries of `divergences`, and answer the `watched` ones."""
-        self._kb, self.queries = kb, len(learned) + len(watched)
+        """Find k phrases for each of the `learned` queries of `divergences`, and answer the
+        `watched` ones.
+        """
+        self._kb = kb
+        self.queries = len(learned) + len(watched)
         self._ids = [kb.model.query_tokenizer.ids_of(text) for text in learned]
         self._phrases: list[Phrases] = []
         for first in range(0, len(learned), BATCH):
             report("answers to keep", first, len(learned))
-            self._phrases += retrieve(kb, *kb.model.encode_queries(learned[first : first + BATCH]), k)
+            self._phrases += retrieve(
+                kb, *kb.model.encode_queries(learned[first : first + BATCH]), k
+            )
         self._watched = watched
         self._before = self._answers()
 
     def divergences(self, members: Sequence[int]) -> Tensor:
-        """Return how far learned queries have moved, by number (counted on from 0 after the last). Shape: (members,).
+        """Return how far learned queries have moved, by number (counted on from 0 after the last).
+        Shape: (members,).
 
-        It is the Kullback–Leibler divergence of their phrases' present shares from the earlier ones.
+        It is the Kullback–Leibler divergence of their phrases' present shares from the earlier
+        ones.
         """
         chosen = [member % len(self._ids) for member in members]
         model = self._kb.model
-        tensors = padded([self._ids[query] for query in chosen], model.tokenizer.pad_token_id, model.device)
+        tensors = padded(
+            [self._ids[query] for query in chosen], model.tokenizer.pad_token_id, model.device
+        )
         with autocast(model.device):
             starts, ends = model.queries(*tensors)
         competing = Competing(self._kb, [self._phrases[query] for query in chosen])
-        now, before = competing.scores(starts, ends)["joint"], competing.side_by_side(competing.phrases.scores)
+        now = competing.scores(starts, ends)["joint"]
+        before = competing.side_by_side(competing.phrases.scores)
         outside = ~competing.side_by_side(np.ones(len(competing.phrases), bool))
         now, before = (
-            scores.masked_fill(outside, -torch.inf).log_softmax(1).masked_fill(outside, 0.0) for scores in (now, before)
+            scores.masked_fill(outside, -torch.inf).log_softmax(1).masked_fill(outside, 0.0)
+            for scores in (now, before)
         )
         return kl_div(now, before, reduction="none", log_target=True).sum(dim=1)
 
     def agreement(self) -> float:
-        """Return the share of the watched queries whose best phrase is the same text of the same page as before."""
+        """Return the share of the watched queries whose best phrase is the same text of the same
+        page as before.
+        """
         pairs = zip(self._answers(), self._before, strict=True)
         return sum(now == before for now, before in pairs) / max(1, len(self._watched))
 
     def _answers(self) -> list[list[tuple[str, str]]]:
         options = SearchOptions(1, "phrase", "dense", rerank=0)
-        batches = (self._watched[first : first + BATCH] for first in range(0, len(self._watched), BATCH))
+        batches = (
+            self._watched[first : first + BATCH] for first in range(0, len(self._watched), BATCH)
+        )
         found = chain.from_iterable(self._kb.search(batch, options) for batch in batches)
         return [[(hit.page_id, hit.text) for hit in hits] for hits in found]
 
 
 def best_epoch(scores: Sequence[float]) -> int:
-    """Return the epoch with the best dev score, of equals the last, which has settled, or 0 if none beats no tuning.
+    """Return the epoch with the best dev score, of equals the last, which has settled, or 0 if none
+    beats no tuning.
 
     >>> best_epoch([70.0, 73.4, 73.4]), best_epoch([70.0, 69.0, 70.0])
     (2, 0)
@@ -162,7 +192,8 @@ def best_epoch(scores: Sequence[float]) -> int:
 
 
 def _tuned(encoder: QueryEncoder, keep: float) -> list[nn.Module]:
-    """Return the modules to tune: all, as in the papers, or the last layers alone if other answers are to be kept.
+    """Return the modules to tune: all, as in the papers, or the last layers alone if other answers
+    are to be kept.
 
     Word embeddings, which belong to the phrase encoder, too, are always frozen.
     """
@@ -173,7 +204,8 @@ def _tuned(encoder: QueryEncoder, keep: float) -> list[nn.Module]:
 
 
 class Finetuner(Run):
-    """Tunes the query encoder of an opened knowledge base in place; a round is an epoch and ends with dev scoring.
+    """Tunes the query encoder of an opened knowledge base in place; a round is an epoch and ends
+    with dev scoring.
 
     Tuning ends when dev scores stop rising or all epochs are done, with the best query encoder.
     """
@@ -191,9 +223,15 @@ class Finetuner(Run):
         distillation: Distillation,
         dev: str = "",
     ) -> None:
-        """`score`: how good the query encoder is now on dev data; higher is better. `dev`: a digest of these data."""
-        self.kb, self.labeller, self.queries = kb, labeller, queries
-        self.score, self.distillation, self.dev = score, distillation, dev
+        """`score`: how good the query encoder is now on dev data; higher is better. `dev`: a digest
+        of these data.
+        """
+        self.kb = kb
+        self.labeller = labeller
+        self.queries = queries
+        self.score = score
+        self.distillation = distillation
+        self.dev = dev
         self.weights = {"loss": 1.0 - settings.keep, "moved": settings.keep}
         self.per_epoch = math.ceil(len(queries) / (settings.batch * settings.accumulate))
         self.scores: list[float] = []  # scores before tuning, and after each epoch
@@ -201,17 +239,25 @@ class Finetuner(Run):
         self.agreements: list[float] = []
         self.found: list[int] = []  # queries of each epoch for which the search found a positive
         self.best: list[Tensor] = []
-        has_rows = settings.vectors == "rows" or kb.manifest.has_codes  # imported codes have rows that they stand for
+        # Imported codes have rows that they stand for.
+        has_rows = settings.vectors == "rows" or kb.manifest.has_codes
         self._coded = None if has_rows else CodedRows(kb)
-        super().__init__(_tuned(kb.model.queries, settings.keep), settings, settings.epochs * self.per_epoch)
+        super().__init__(
+            _tuned(kb.model.queries, settings.keep), settings, settings.epochs * self.per_epoch
+        )
 
     @property
     def is_finished(self) -> bool:
         """Whether all epochs are done, or as many as patience allows have not raised the dev score."""
-        return len(self.scores) > self.settings.epochs or len(self._since_best()) >= self.settings.patience
+        return (
+            len(self.scores) > self.settings.epochs
+            or len(self._since_best()) >= self.settings.patience
+        )
 
     def between_rounds(self) -> None:
-        """Score dev data, and keep the parameters if they are the best so far; at the end, go back to the best."""
+        """Score dev data, and keep the parameters if they are the best so far; at the end, go back
+        to the best.
+        """
         self.scores.append(self.score())
         self.agreements.append(self.distillation.agreement())
         if not self._since_best():
@@ -232,29 +278,44 @@ class Finetuner(Run):
         return (len(self.scores) - 1) * self.per_epoch
 
     def batches(self) -> Iterator[Sequence[int]]:
-        epoch, size = len(self.scores) - 1, self.settings.batch
+        epoch = len(self.scores) - 1
+        size = self.settings.batch
         if len(self.found) < len(self.scores):
             self.found.append(0)
-        order = random.Random(self.settings.seed + epoch).sample(range(len(self.queries)), len(self.queries))
+        order = random.Random(self.settings.seed + epoch).sample(
+            range(len(self.queries)), len(self.queries)
+        )
         yield from (order[first : first + size] for first in range(0, len(order), size))
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """Return the loss of each query, and whether the search found a positive for it; shapes: (queries,)."""
+        """Return the loss of each query, and whether the search found a positive for it; shapes:
+        (queries,).
+        """
         batch = [self.queries[index] for index in members]
         model = self.kb.model
-        tensors = padded([list(query.ids) for query in batch], model.tokenizer.pad_token_id, model.device)
+        tensors = padded(
+            [list(query.ids) for query in batch], model.tokenizer.pad_token_id, model.device
+        )
         with autocast(model.device):
             starts, ends = model.queries(*tensors)
-        phrase_lists = retrieve(self.kb, starts.detach().cpu().numpy(), ends.detach().cpu().numpy(), self.settings.k)
-        candidates = [joined(phrases, query.golds) for query, phrases in zip(batch, phrase_lists, strict=True)]
+        phrase_lists = retrieve(
+            self.kb, starts.detach().cpu().numpy(), ends.detach().cpu().numpy(), self.settings.k
+        )
+        candidates = [
+            joined(phrases, query.golds) for query, phrases in zip(batch, phrase_lists, strict=True)
+        ]
         usual = self.settings.chosen_objective("phrase")
         positives = [
             self.labeller.label(phrases, query.gold).positive(query.objective or usual)
             for query, phrases in zip(batch, candidates, strict=True)
         ]
-        found = [bool(right[: len(own)].any()) for right, own in zip(positives, phrase_lists, strict=True)]
+        found = [
+            bool(right[: len(own)].any())
+            for right, own in zip(positives, phrase_lists, strict=True)
+        ]
         competing = Competing(self.kb, candidates, self._coded)
-        scores, chosen = competing.scores(starts, ends), competing.choices(np.concatenate(positives))
+        scores = competing.scores(starts, ends)
+        chosen = competing.choices(np.concatenate(positives))
         terms = []
         for term in self.settings.chosen_terms():
             counted, right = map(competing.side_by_side, chosen[term])
@@ -297,7 +358,8 @@ class DevScorer:
     """Scores the live query encoder on dev queries, as KILT does; several tasks count the same."""
 
     def __init__(self, asked: Sequence[tuple[Task, Gold]], kb: Searcher) -> None:
-        self._asked, self._kb = asked, kb
+        self._asked = asked
+        self._kb = kb
         fits = kb.model.query_tokenizer.is_short_enough
         self._texts = [task.query_of(gold.input or "", fits, gold.id) for task, gold in asked]
         self._have_pages = np.array([bool(pages_of(gold)) for _, gold in asked])
@@ -306,24 +368,39 @@ class DevScorer:
         self._measures = {name: self._measure_of(name) for name in self.names}
         sizes = Counter(self._tasks.tolist())
         # The mean of all weighted values is the mean of the tasks' means.
-        self._weights = np.array([len(asked) / len(sizes) / sizes[name] for name in self._tasks.tolist()])
+        self._weights = np.array(
+            [len(asked) / len(sizes) / sizes[name] for name in self._tasks.tolist()]
+        )
 
     def _measure_of(self, name: str) -> str:
-        own = [(task, gold, has_page) for (task, gold), has_page in zip(self._asked, self._have_pages, strict=True)
-               if task.name == name]  # fmt: skip
+        own = [
+            (task, gold, has_page)
+            for (task, gold), has_page in zip(self._asked, self._have_pages, strict=True)
+            if task.name == name
+        ]
         task = own[0][0]
         if task.answer == "none" or not any(gold.answers for _, gold, _ in own):
             return "Rprec"
-        return f"KILT-{task.answer_metric}" if any(has_page for *_, has_page in own) else task.answer_metric
+        return (
+            f"KILT-{task.answer_metric}"
+            if any(has_page for *_, has_page in own)
+            else task.answer_metric
+        )
 
     @property
     def measure(self) -> str:
         return ", ".join(dict.fromkeys(self._measures.values()))
 
     def asked(self, answer: AnswerKind | None = None) -> list[Gold]:
-        """Return the dev records, of one kind of answer or all, with the texts that the encoder reads as inputs."""
+        """Return the dev records, of one kind of answer or all, with the texts that the encoder
+        reads as inputs.
+        """
         pairs = zip(self._asked, self._texts, strict=True)
-        return [replace(gold, input=text) for (task, gold), text in pairs if answer in (None, task.answer)]
+        return [
+            replace(gold, input=text)
+            for (task, gold), text in pairs
+            if answer in (None, task.answer)
+        ]
 
     def __len__(self) -> int:
         return len(self._asked)
@@ -333,7 +410,11 @@ class DevScorer:
         """Return a digest of the dev queries, their answers, and the measures."""
         digest = hashlib.sha256(repr(self._measures).encode())
         for _, gold in self._asked:
-            digest.update(repr((gold.input, [(output.answer, output.pages) for output in gold.outputs])).encode())
+            digest.update(
+                repr(
+                    (gold.input, [(output.answer, output.pages) for output in gold.outputs])
+                ).encode()
+            )
         return digest.hexdigest()
 
     def score(self) -> float:
@@ -346,7 +427,9 @@ class DevScorer:
         return {name: float(values[self._tasks == name].mean()) for name in self.names}
 
     def values(self, options: SearchOptions) -> Doubles:
-        """Measure each dev query; without a gold page, its answer counts anywhere. Shape: (queries,)."""
+        """Measure each dev query; without a gold page, its answer counts anywhere. Shape:
+        (queries,).
+        """
         found = self._kb.search(self._texts, options)
         values = []
         for (task, gold), pages, has_page in zip(self._asked, found, self._have_pages, strict=True):
@@ -365,9 +448,11 @@ class DevScorer:
         return Guess(gold.id, gold.line, answer.strip(), tuple(hit.page_id for hit in pages))
 
     def best_factor(self, usual: float) -> tuple[float, float]:
-        """Return the factor for the weights of words that serves this query encoder best, and its score with it.
+        """Return the factor for the weights of words that serves this query encoder best, and its
+        score with it.
 
-        The `usual` factor stays unless another one gains more than two standard errors on these queries.
+        The `usual` factor stays unless another one gains more than two standard errors on these
+        queries.
         """
         factors = dict.fromkeys((usual, *FACTORS))
         values = {factor: self.values(hybrid(factor)) for factor in factors}

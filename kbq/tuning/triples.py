@@ -1,11 +1,13 @@
 """Triples: the queries to tune with, from KILT lines, a table, or the knowledge base's text.
 
-A table is CSV or TSV with a header, or JSON lines: `subject`, `relation`, `object`, and perhaps `aliases` (other names
-of the object; in CSV and TSV with `|` between them) and `page` (id or title). Equal subject and relation are one query.
-Of lines with a `decision`, as the review of claims writes them, the last on a value counts, and is a triple if it
-accepts the value. A cell that is to stay empty is a query without an answer.
+A table is CSV or TSV with a header, or JSON lines: `subject`, `relation`, `object`, and perhaps
+`aliases` (other names of the object; in CSV and TSV with `|` between them) and `page` (id or
+title). Equal subject and relation are one query. Of lines with a `decision`, as the review of
+claims writes them, the last on a value counts, and is a triple if it accepts the value. A cell that
+is to stay empty is a query without an answer.
 
-Other queries are slots, questions and mentions of things that the knowledge base names; it need not answer them.
+Other queries are slots, questions and mentions of things that the knowledge base names; it need not
+answer them.
 """
 
 import random
@@ -37,7 +39,9 @@ MORE_COLUMNS = ("aliases", "page")
 DECISIONS = ".decisions.jsonl"  # the end of a file to which `kbq serve` may be writing
 MARKERS = empty_markers()  # marks of an empty object
 LIKENESS = 0.7  # likeness to one of these: "page_id" and "alias" are alike enough, "image" is not
-DEV_SHARE, MOST_DEV = 0.1, 500  # examples set aside to score on
+# Examples set aside to score on.
+DEV_SHARE = 0.1
+MOST_DEV = 500
 
 Kind = Literal["slot", "question", "mention"]
 TURNS: tuple[Kind, ...] = ("slot", "question", "slot", "mention")
@@ -81,17 +85,25 @@ TRIES = 20  # tries for each query: the encoder reads some texts only
 
 
 def read_triples(path: Path, unanswered: bool = False, note: Note = unheard) -> list[Gold]:
-    """Read the gold records of a file; unless `unanswered`, leave out records with neither an answer nor a page.
+    """Read the gold records of a file; unless `unanswered`, leave out records with neither an
+    answer nor a page.
 
     `note` is told of what is left out of decisions to which a service is writing.
 
-    Raises TrainingError if a column is missing, a line is malformed (all of them are named), or there is no triple.
+    Raises TrainingError if a column is missing, a line is malformed (all of them are named), or
+    there is no triple.
     """
     if has_open_questions(path):
         return [gold for gold in _kilt(path) if unanswered or gold.answers]
     problems: list[str] = []
     grows = path.name.endswith(DECISIONS)
-    rows = read_rows(str(path), TrainingError, lambda problem: problems.append(str(problem)), note=note, grows=grows)
+    rows = read_rows(
+        str(path),
+        TrainingError,
+        lambda problem: problems.append(str(problem)),
+        note=note,
+        grows=grows,
+    )
     first = next(rows.numbered, (0, {}))
     numbered = chain([first] if first[0] else (), rows.numbered)
     if not rows.columns and "input" in first[1]:
@@ -116,12 +128,16 @@ def pages_of(gold: Gold) -> frozenset[str]:
 
 
 def sample_at_random(golds: Sequence[Gold], count: int, seed: int) -> list[Gold]:
-    """Draw `count` records, each as likely; a larger sample of the same seed holds the smaller ones."""
+    """Draw `count` records, each as likely; a larger sample of the same seed holds the smaller
+    ones.
+    """
     return random.Random(seed).sample(golds, len(golds))[:count]
 
 
 def sample_by_relation(golds: Sequence[Gold], count: int, seed: int) -> list[Gold]:
-    """Draw `count` records, each relation with its share; a larger sample of the same seed holds the smaller ones."""
+    """Draw `count` records, each relation with its share; a larger sample of the same seed holds
+    the smaller ones.
+    """
     rng = random.Random(seed)
     groups: dict[str, list[Gold]] = defaultdict(list)
     for gold in golds:
@@ -129,15 +145,19 @@ def sample_by_relation(golds: Sequence[Gold], count: int, seed: int) -> list[Gol
     ranked = []
     for group in groups.values():
         rng.shuffle(group)
-        ranked += [((place + rng.random()) / len(group), gold.id, gold) for place, gold in enumerate(group)]
+        ranked += [
+            ((place + rng.random()) / len(group), gold.id, gold) for place, gold in enumerate(group)
+        ]
     return [gold for _, _, gold in sorted(ranked, key=lambda item: item[:2])[:count]]
 
 
 def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
-    """Set aside about a tenth of the records (at most 500, and the rest of the last page) to score on.
+    """Set aside about a tenth of the records (at most 500, and the rest of the last page) to score
+    on.
 
-    No subject is in both parts, and no page (of a query with several, the first by name): a query encoder learns by
-    heart which page it saw in tuning. Records that share the subject of a dev record, but not its page, are left out.
+    No subject is in both parts, and no page (of a query with several, the first by name): a query
+    encoder learns by heart which page it saw in tuning. Records that share the subject of a dev
+    record, but not its page, are left out.
     """
     pages: dict[str, list[Gold]] = defaultdict(list)
     for gold in golds:
@@ -151,7 +171,8 @@ def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
     tuned = [gold for page in order for gold in pages[page] if subject_of(gold) not in subjects]
     if not tuned:
         raise TrainingError(
-            "one subject or page is not enough to tune and to score: give more triples, or a --dev file"
+            "one subject or page is not enough to tune and to score: give more triples, or a "
+            "--dev file"
         )
     return tuned, dev
 
@@ -167,7 +188,9 @@ def _kilt(path: Path) -> list[Gold]:
         replace(
             gold,
             input=clean_text(gold.input or ""),
-            outputs=tuple(replace(output, answer=clean_text(output.answer)) for output in gold.outputs),
+            outputs=tuple(
+                replace(output, answer=clean_text(output.answer)) for output in gold.outputs
+            ),
         )
         for gold in golds
     ]
@@ -181,14 +204,18 @@ def _triples(path: Path, rows: Rows, numbered: Iterator[Row], unanswered: bool) 
     if rows.columns:
         _check_columns(path, 1, [name.strip().lower() for name in rows.columns])
     for number, row in numbered:
-        fields = {name.strip().lower(): value for name, value in row.items()} if rows.columns else row
+        fields = (
+            {name.strip().lower(): value for name, value in row.items()} if rows.columns else row
+        )
         if not rows.columns:
             _check_columns(path, number, fields)
         if not any(str(value).strip() for value in fields.values()):
             continue
         for name in (*COLUMNS, "page"):
             if isinstance(fields.get(name), list | dict):
-                raise TrainingError(f"{path}:{number}: {name} is a list or an object, must be one text")
+                raise TrainingError(
+                    f"{path}:{number}: {name} is a list or an object, must be one text"
+                )
         if not fields.get("decision"):
             yield number, fields
             continue
@@ -204,14 +231,18 @@ def _check_columns(path: Path, number: int, columns: Sequence[str] | Mapping[str
     if missing:
         raise TrainingError(
             f"{path}:{number}: column {missing[0]!r} is missing, there are {', '.join(columns)}: "
-            f"write KILT lines, or {', '.join(COLUMNS)} and perhaps {', '.join(MORE_COLUMNS)}, as JSON lines or with "
-            "commas or tabs between them"
+            f"write KILT lines, or {', '.join(COLUMNS)} and perhaps {', '.join(MORE_COLUMNS)}, as "
+            "JSON lines or with commas or tabs between them"
         )
     repeated = [name for name in columns if list(columns).count(name) > 1]
     if repeated:
-        raise TrainingError(f"{path}:{number}: there are two columns {repeated[0]!r}: leave one of them out")
+        raise TrainingError(
+            f"{path}:{number}: there are two columns {repeated[0]!r}: leave one of them out"
+        )
     for name, meant in _likely(frozenset(columns)):
-        raise TrainingError(f"{path}:{number}: column {name!r} is not read: if it is {meant!r}, call it so")
+        raise TrainingError(
+            f"{path}:{number}: column {name!r} is not read: if it is {meant!r}, call it so"
+        )
 
 
 @cache
@@ -219,11 +250,15 @@ def _likely(columns: frozenset[str]) -> list[tuple[str, str]]:
     """Return columns that are not known, each with one that it may stand for."""
     missing = sorted({*MORE_COLUMNS} - columns)
     unknown = sorted(columns - {*COLUMNS, *MORE_COLUMNS})
-    return [(name, meant) for name in unknown for meant in get_close_matches(name, missing, 1, LIKENESS)]
+    return [
+        (name, meant) for name in unknown for meant in get_close_matches(name, missing, 1, LIKENESS)
+    ]
 
 
 def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bool) -> list[Gold]:
-    """Make one record of each subject and relation; `problems`: errors so far; reading `rows` may add some."""
+    """Make one record of each subject and relation; `problems`: errors so far; reading `rows` may
+    add some.
+    """
     merged: dict[str, tuple[int, list[GoldOutput]]] = {}
     for number, fields in rows:
         subject, relation, answer = (_text(fields.get(name)) for name in COLUMNS)
@@ -236,12 +271,16 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bo
         pages, evidence = ((page,), frozenset([page])) if page else ((), None)
         outputs = merged.setdefault(f"{subject} [SEP] {relation}", (number, []))[1]
         aliases = fields.get("aliases")
-        names = map(_text, (answer, *(aliases if isinstance(aliases, list) else str(aliases or "").split("|"))))
+        names = map(
+            _text,
+            (answer, *(aliases if isinstance(aliases, list) else str(aliases or "").split("|"))),
+        )
         outputs += [GoldOutput(text, pages, evidence, ()) for text in names if text and answer]
     if problems:
         raise TrainingError(f"{path} has {len(problems)} lines that cannot be used", problems)
     return [
-        Gold(f"{path.name}:{number}", number, text, {}, tuple(outputs)) for text, (number, outputs) in merged.items()
+        Gold(f"{path.name}:{number}", number, text, {}, tuple(outputs))
+        for text, (number, outputs) in merged.items()
     ]
 
 
@@ -257,15 +296,18 @@ def other_queries(
     seed: int,
     watched: bool = False,
 ) -> list[str]:
-    """Make queries of other relations than the `tuned` queries have and, unless these are slots, of other kinds.
+    """Make queries of other relations than the `tuned` queries have and, unless these are slots, of
+    other kinds.
 
-    There are fewer than `count` only if the encoder reads hardly any text of the knowledge base. `watched` ones are of
-    relations that all others leave out.
+    There are fewer than `count` only if the encoder reads hardly any text of the knowledge base.
+    `watched` ones are of relations that all others leave out.
     """
     kinds = {"mention" if mention_in(text) else "question" for text in tuned if not slot_of(text)}
     wanted = [kind for kind in TURNS if kind not in kinds]
     known = {slot[1].casefold() for slot in map(slot_of, tuned) if slot}
-    names = [relation for place, relation in enumerate(RELATIONS) if (place % EVERY == 0) == watched]
+    names = [
+        relation for place, relation in enumerate(RELATIONS) if (place % EVERY == 0) == watched
+    ]
     # All of them, where all are tuned on.
     relations = [name for name in names if name.casefold() not in known] or names
     pages_of = [(shard, np.flatnonzero(shard.live_pages())) for shard in shards if len(shard)]
@@ -283,13 +325,18 @@ def other_queries(
     return made
 
 
-def _query(kind: Kind, shard: Shard, page: int, relations: list[str], source: np.random.Generator) -> str:
-    """Make a query of this kind, perhaps too long or malformed, or empty if no phrase can be drawn from the page."""
+def _query(
+    kind: Kind, shard: Shard, page: int, relations: list[str], source: np.random.Generator
+) -> str:
+    """Make a query of this kind, perhaps too long or malformed, or empty if no phrase can be drawn
+    from the page.
+    """
     text, start, end = _phrase(shard, page, source)
     if start == end:
         return ""
     if kind == "mention":
-        before, after = text[max(0, start - AROUND) : start], text[end : end + AROUND]
+        before = text[max(0, start - AROUND) : start]
+        after = text[end : end + AROUND]
         return f"{before}[START_ENT] {text[start:end]} [END_ENT]{after}"
     subject = shard.titles[page] if source.random() < NAMED_BY_TITLE else text[start:end]
     relation = relations[source.integers(len(relations))]
@@ -299,7 +346,9 @@ def _query(kind: Kind, shard: Shard, page: int, relations: list[str], source: np
 
 
 def _phrase(shard: Shard, page: int, source: np.random.Generator) -> tuple[str, int, int]:
-    """Draw a paragraph, and the characters [start, end) of a phrase in it, or (0, 0) if it has none."""
+    """Draw a paragraph, and the characters [start, end) of a phrase in it, or (0, 0) if it has
+    none.
+    """
     first, stop = np.searchsorted(shard.paragraph_pages, [page, page + 1])
     paragraph = int(source.integers(first, max(first + 1, stop)))
     rows = shard.rows_of(paragraph) if first < stop else np.empty(0, np.int64)

@@ -1,22 +1,25 @@
 """BM25: score the words of queries in paragraphs that are indexed by English stems.
 
-Words are compared when `folded`, so that Lodz finds Łódź, and AC Milan A.C. Milan; words with letters beyond
-ASCII are also there as they are written, since Réunion is rarer than reunion. Names made of common words ("The
-Band") are found by the title as a whole, which is a term, too; it counts only where no word of the name tells anything.
-Of scripts without blanks between words, such as Chinese, pairs of neighbouring letters are the words, as in Lucene.
+Words are compared when `folded`, so that Lodz finds Łódź, and AC Milan A.C. Milan; words with
+letters beyond
+ASCII are also there as they are written, since Réunion is rarer than reunion. Names made of common
+words ("The
+Band") are found by the title as a whole, which is a term, too; it counts only where no word of the
+name tells anything. Of scripts without blanks between words, such as Chinese, pairs of neighbouring
+letters are the words, as in Lucene.
 
-The folder `bm25/` of a shard holds how often each word occurs in each paragraph (`Postings`), and in `lengths.npy` (u32
-[paragraphs]) how many words each has. Weights are Lucene's. They depend on word frequencies in the whole knowledge
-base, and are computed at search time: so shards are indexed, appended and merged independently, and scored as one.
-Source: arXiv 2407.03618.
+The folder `bm25/` of a shard holds how often each word occurs in each paragraph (`Postings`), and
+in `lengths.npy` (u32 [paragraphs]) how many words each has. Weights are Lucene's. They depend on
+word frequencies in the whole knowledge base, and are computed at search time: so shards are
+indexed, appended and merged independently, and scored as one. Source: arXiv 2407.03618.
 
 An inverted index of a shard (`Postings`), which SPARTA has as well:
 
     passages.npy     i32 [entries]        the passages that contain each term, term by term
     counts.npy       u8 … u32 [entries]   how often the term occurs there (BM25), or
     weights.npy      f32 [entries]        its weight there, its impact (SPARTA)
-    begins.npy       i64 [terms + 1]      the first entry of each term; the last number is that of entries
-    terms.{bin,npy}  terms                sorted
+    begins.npy       i64 [terms + 1]      the first entry of each term; the last number is that of
+    entries terms.{bin,npy}  terms                sorted
 
 A passage is a paragraph (BM25) or a sentence (SPARTA). All files are memory-mapped.
 """
@@ -46,12 +49,17 @@ from kbq.text.queries import MARKERS, mention_in, slot_of
 from kbq.text.whole_words import UNSPACED
 from kbq.words.postings import Entries, Postings, damaged, is_complete, write_postings
 
-K1, B = 1.5, 0.75  # saturation of repeated words, and normalisation by length
+# Saturation of repeated words, and normalisation by length.
+K1 = 1.5
+B = 0.75
 CHUNK = 4096  # paragraphs tokenised together
 LENGTHS = "lengths"
-FOLDED = "folded"  # an empty array: the words are folded, and titles are terms; older indexes lack it
+# An empty array: the words are folded, and titles are terms; older indexes lack it.
+FOLDED = "folded"
 TITLE = "="  # how the term of a title begins: no word does
-RELATION = 0.25  # what a word of the relation counts in a hybrid search: vectors know its synonyms, too, but no names
+# What a word of the relation counts in a hybrid search: vectors know its synonyms, too, but no
+# names.
+RELATION = 0.25
 COMMON = 0.02  # a word in more paragraphs than this share is too common to identify a name
 STEMS = 10_000  # words that the stemmer remembers
 LONGEST_NAME = 200  # characters of a name that is looked up as a title
@@ -59,14 +67,15 @@ CACHED = 2**14  # words whose inverse frequencies are cached
 WORD = re.compile(r"\b\w\w+\b")  # words as scikit-learn and bm25s have them
 UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")  # has words, but no blanks between them
 ENGLISH = (
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
-    "to was will with"
+    "a an and are as at be but by for if in into is it no not of on or such that the their then "
+    "there these they this to was will with"
 )
 STOP_WORDS = frozenset(ENGLISH.split())  # Lucene's, as bm25s has them
 
 
 def query_text(text: str) -> str:
-    """Return the text to look up: a marked mention alone, since its context would find the page it is from.
+    """Return the text to look up: a marked mention alone, since its context would find the page it
+    is from.
 
     >>> query_text("it joins the [START_ENT] Nile [END_ENT] there"), query_text("Nile [SEP] length")
     (' Nile ', 'Nile   length')
@@ -76,7 +85,9 @@ def query_text(text: str) -> str:
 
 
 def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manifest:
-    """Index the shards that have no BM25 index yet; returns the new manifest, which the caller writes."""
+    """Index the shards that have no BM25 index yet; returns the new manifest, which the caller
+    writes.
+    """
     stage = Stage(report, "words indexed, paragraphs", manifest.counts.paragraphs)
     built = []
     for shard in manifest.open_shards(folder):
@@ -93,7 +104,8 @@ def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manif
 
 
 def index_bm25(folder: Path, report: Report = silent) -> int:
-    """Add a BM25 index to the shards of a published knowledge base that have none, or one of an older form.
+    """Add a BM25 index to the shards of a published knowledge base that have none, or one of an
+    older form.
 
     Returns the bytes of all of them.
     """
@@ -113,13 +125,21 @@ def is_older(folder: Path) -> bool:
 
 
 def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArray[np.uint32]]:
-    """Return the vocabulary of a shard, how often each word occurs in each paragraph, and the lengths of paragraphs."""
+    """Return the vocabulary of a shard, how often each word occurs in each paragraph, and the
+    lengths of paragraphs.
+    """
     numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__)
-    terms, counts, sizes, lengths = array("i"), array("I"), array("i"), array("I")
+    terms = array("i")
+    counts = array("I")
+    sizes = array("i")
+    lengths = array("I")
     for first in range(0, len(shard.texts), CHUNK):
         paragraphs = range(first, min(first + CHUNK, len(shard.texts)))
         titles = [shard.title_of(paragraph) for paragraph in paragraphs]
-        texts = [f"{title} {shard.texts[paragraph]}" for title, paragraph in zip(titles, paragraphs, strict=True)]
+        texts = [
+            f"{title} {shard.texts[paragraph]}"
+            for title, paragraph in zip(titles, paragraphs, strict=True)
+        ]
         for title, text, words in zip(titles, texts, words_of(texts), strict=True):
             counted = Counter(words)
             counted.update(_written_stems(text))
@@ -140,7 +160,11 @@ def _written_stems(text: str) -> list[str]:
     """Return the stems of words that have other letters than those of ASCII, as they are written."""
     if text.isascii():
         return []
-    words = [word for word in WORD.findall(UNSPACED_RUN.sub(" ", plain(text)).lower()) if not word.isascii()]
+    words = [
+        word
+        for word in WORD.findall(UNSPACED_RUN.sub(" ", plain(text)).lower())
+        if not word.isascii()
+    ]
     return list(_stemmer().stemWords(words)) if words else []
 
 
@@ -155,14 +179,20 @@ def title_term(title: str) -> str:
 
 
 def words_of(texts: Sequence[str], is_folded: bool = True) -> list[list[str]]:
-    """Return the stems of the words of each text, folded, without English stop words and single letters."""
+    """Return the stems of the words of each text, folded, without English stop words and single
+    letters.
+    """
     stemmed = _stemmer().stemWords
-    parted = (WORD.findall(in_pairs((folded(joined(text)) if is_folded else text).lower())) for text in texts)
+    parted = (
+        WORD.findall(in_pairs((folded(joined(text)) if is_folded else text).lower()))
+        for text in texts
+    )
     return [stemmed([word for word in words if word not in STOP_WORDS]) for words in parted]
 
 
 def in_pairs(text: str) -> str:
-    """Put blanks between the pairs of neighbouring letters of scripts that write none between words.
+    """Put blanks between the pairs of neighbouring letters of scripts that write none between
+    words.
 
     >>> in_pairs("韩国Nexon公司的"), in_pairs("no change")
     (' 韩国 Nexon 公司 司的 ', 'no change')
@@ -183,7 +213,8 @@ def _stemmer() -> Any:
 
 
 def query_words(text: str, indexes: Sequence["BM25Index"] = ()) -> list[str]:
-    """Return the stems of a query, see `query_text`; of a name that common words make up, the term of its title, too.
+    """Return the stems of a query, see `query_text`; of a name that common words make up, the term
+    of its title, too.
 
     Args:
         indexes: of all shards; without them no name is known to be common.
@@ -192,7 +223,9 @@ def query_words(text: str, indexes: Sequence["BM25Index"] = ()) -> list[str]:
     (words,) = words_of([query_text(text)], is_folded)
     if not (indexes and is_folded):
         return words
-    written = [stem for stem in _written_stems(query_text(text)) if any(stem in index for index in indexes)]
+    written = [
+        stem for stem in _written_stems(query_text(text)) if any(stem in index for index in indexes)
+    ]
     return [*words, *written, *_title_terms(text, indexes)]
 
 
@@ -204,7 +237,10 @@ def _title_terms(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
         return []
     (words,) = words_of([name])
     paragraphs = sum(index.count for index in indexes)
-    is_common = all(sum(len(index.of(word)[0]) for index in indexes) > COMMON * paragraphs for word in set(words))
+    is_common = all(
+        sum(len(index.of(word)[0]) for index in indexes) > COMMON * paragraphs
+        for word in set(words)
+    )
     return [term] if is_common else []
 
 
@@ -221,7 +257,9 @@ def shares_of(text: str, terms: Sequence[str]) -> list[float]:
 
 
 def missing_words(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
-    """Return the words of a text that no paragraph has; stop words, numbers and scripts without case are left out."""
+    """Return the words of a text that no paragraph has; stop words, numbers and scripts without
+    case are left out.
+    """
     words = [word for word in WORD.findall(plain(text)) if word.lower() != word.upper()]
     is_folded = all(index.is_folded for index in indexes)
     terms = words_of(words, is_folded) if words else []
@@ -245,7 +283,9 @@ class WordStatistics:
 
 
 class Statistics:
-    """The statistics of the paragraphs of a knowledge base: their number, mean length, and document frequencies."""
+    """The statistics of the paragraphs of a knowledge base: their number, mean length, and document
+    frequencies.
+    """
 
     def __init__(self, indexes: Sequence["BM25Index"]) -> None:
         """`indexes`: of all shards."""
@@ -274,7 +314,8 @@ class Statistics:
 
 
 class BM25Index(Postings):
-    """The BM25 index of one shard: how often each word occurs in each paragraph, and how many words that has.
+    """The BM25 index of one shard: how often each word occurs in each paragraph, and how many words
+    that has.
 
     Scores need the statistics of the whole knowledge base; see `within`.
     """
@@ -286,10 +327,13 @@ class BM25Index(Postings):
         super().__init__(bm25_folder(shard.folder), "counts")
         self._lengths: NDArray[np.uint32] = self.array(LENGTHS)
         if len(self._lengths) != len(shard.texts):
-            error = ValueError(f"{LENGTHS}.npy has {len(self._lengths)} of {len(shard.texts)} paragraphs")
+            error = ValueError(
+                f"{LENGTHS}.npy has {len(self._lengths)} of {len(shard.texts)} paragraphs"
+            )
             raise damaged(self.folder, shard.folder.parent, "counts", error)
         self.expect(len(shard.texts))
-        self.live, self._texts = shard.live, shard.texts
+        self.live = shard.live
+        self._texts = shard.texts
         self.is_folded = not is_older(self.folder)
 
     @property
@@ -308,7 +352,9 @@ class BM25Index(Postings):
 
     def statistics(self, words: Iterable[str]) -> WordStatistics:
         """Return the statistics outside this shard that scores of these words depend on."""
-        return WordStatistics(self._statistics.mean_length, {word: self._statistics.idf(word) for word in words})
+        return WordStatistics(
+            self._statistics.mean_length, {word: self._statistics.idf(word) for word in words}
+        )
 
     def within(self, statistics: Statistics | WordStatistics) -> Self:
         """Return the same index, with the statistics of all shards."""
@@ -317,12 +363,16 @@ class BM25Index(Postings):
         return index
 
     def scores(self, terms: Sequence[str], shares: Sequence[float] = ()) -> Floats:
-        """Add up the BM25 weights of words in each paragraph, or a share of each. Shape: (paragraphs,)."""
+        """Add up the BM25 weights of words in each paragraph, or a share of each. Shape:
+        (paragraphs,).
+        """
         scores = np.zeros(self.count, np.float32)
         for term, share in zip(terms, itertools.chain(shares, itertools.repeat(1.0)), strict=False):
             paragraphs, counts = self.of(term)
             relative = self._lengths[paragraphs] / self._statistics.mean_length
-            weights = share * self._statistics.idf(term) * counts / (counts + K1 * (1 - B + B * relative))
+            weights = (
+                share * self._statistics.idf(term) * counts / (counts + K1 * (1 - B + B * relative))
+            )
             scores[paragraphs] += weights.astype(np.float32)
         return scores
 

@@ -43,8 +43,8 @@ def add_sparta(
 ) -> Manifest:
     """Index all shards, and write the tokenizer; return the new manifest, which the caller writes.
 
-    A killed run resumes; shards that already have these impacts are skipped. `k` is the number of impacts kept for each
-    sentence, the strongest.
+    A killed run resumes; shards that already have these impacts are skipped. `k` is the number of
+    impacts kept for each sentence, the strongest.
     """
     if k < 1:
         raise KnowledgeBaseError(f"terms is {k}, must be at least 1: choose a larger --terms")
@@ -69,7 +69,9 @@ def sparta_folder(folder: Path, manifest: Manifest) -> Path:
     return folder / f"sparta-{manifest.sparta}"
 
 
-def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: int, stage: Stage) -> None:
+def write_sentence_impacts(
+    folder: Path, shard: Shard, model: SpartaModel, k: int, stage: Stage
+) -> None:
     """Write the index of a shard, resuming at the first missing block; `stage` counts paragraphs."""
     blocks_folder = folder.with_name(folder.name + ".blocks")
     make_folder(blocks_folder)
@@ -82,19 +84,24 @@ def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: in
         blocks.append(block)
         stage.add(stop - first)
     entries, paragraphs = _joined(blocks)
-    write_postings(folder, model.vocabulary, entries, "weights", shard.seal, {PARAGRAPHS: paragraphs})
+    write_postings(
+        folder, model.vocabulary, entries, "weights", shard.seal, {PARAGRAPHS: paragraphs}
+    )
     remove_folder(blocks_folder)
 
 
 def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel, k: int) -> None:
     """Write the impacts of the sentences of some paragraphs, numbered from 0, atomically."""
-    windows, owners = [], array("I")
+    windows = []
+    owners = array("I")
     titles = tokenize(model.tokenizer, [shard.title_of(paragraph) for paragraph in paragraphs])
     for title, paragraph in zip(titles, paragraphs, strict=True):
         paragraph_windows = model.windows(title.ids, shard.texts[paragraph])
         windows += paragraph_windows
         owners.extend([paragraph] * sum(len(window.sentences) for window in paragraph_windows))
-    sentences, terms, weights = array("i"), array("i"), array("f")
+    sentences = array("i")
+    terms = array("i")
+    weights = array("f")
     for sentence, strongest, impacts in strongest_impacts(model, windows, k):
         sentences.extend([sentence] * len(strongest))
         terms.frombytes(strongest.numpy().astype(np.int32).tobytes())
@@ -113,22 +120,37 @@ def _is_block(path: Path) -> bool:
 
 def _joined(blocks: Sequence[Path]) -> tuple[Entries, NDArray[np.uint32]]:
     """Return the impacts of all blocks, and the paragraph of each sentence."""
-    empty = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.uint32))
+    empty = (
+        np.empty(0, np.int32),
+        np.empty(0, np.int32),
+        np.empty(0, np.float32),
+        np.empty(0, np.uint32),
+    )
     parts = [empty]
     before = 0
     for path in blocks:
         with np.load(path) as block:
-            parts.append((block["sentences"] + np.int32(before), block["terms"], block["weights"], block["paragraphs"]))
+            parts.append(
+                (
+                    block["sentences"] + np.int32(before),
+                    block["terms"],
+                    block["weights"],
+                    block["paragraphs"],
+                )
+            )
             before += len(block["paragraphs"])
     sentences, terms, weights, paragraphs = map(np.concatenate, zip(*parts, strict=True))
     return Entries(sentences, terms, weights), paragraphs
 
 
-def compact_sparta(folder: Path, manifest: Manifest, new: Sequence[ShardEntry], old: Sequence[Shard]) -> None:
+def compact_sparta(
+    folder: Path, manifest: Manifest, new: Sequence[ShardEntry], old: Sequence[Shard]
+) -> None:
     """Copy impacts from old shards to new ones, which hold the remaining pages in the same order."""
     terms: dict[str, int] = {}
     columns: list[Entries] = []
-    owners: list[NDArray[np.int64]] = []  # the paragraph of each remaining sentence, counted over all shards
+    # The paragraph of each remaining sentence, counted over all shards.
+    owners: list[NDArray[np.int64]] = []
     sentences = paragraphs = 0
     for shard in old:
         postings = Postings(sparta_folder(shard.folder, manifest), "weights")
@@ -143,22 +165,33 @@ def compact_sparta(folder: Path, manifest: Manifest, new: Sequence[ShardEntry], 
         sentences += int(postings.live.sum())
         paragraphs += int(left.sum())
     passages, numbers, weights = (np.concatenate(column) for column in zip(*columns, strict=True))
-    owner, first = np.concatenate(owners), 0
+    owner = np.concatenate(owners)
+    first = 0
     for entry in new:
         begin, stop = np.searchsorted(owner, [first, first + entry.size.paragraphs])
         inside = (passages >= begin) & (passages < stop)
         others = {PARAGRAPHS: (owner[begin:stop] - first).astype(np.uint32)}
         entries = Entries(passages[inside] - np.int32(begin), numbers[inside], weights[inside])
         write_postings(
-            sparta_folder(folder / entry.name, manifest), list(terms), entries, "weights", entry.seal, others
+            sparta_folder(folder / entry.name, manifest),
+            list(terms),
+            entries,
+            "weights",
+            entry.seal,
+            others,
         )
         first += entry.size.paragraphs
 
 
 def index_sparta(
-    folder: Path, model: str | Path, terms: int = TERMS, device: str = "auto", report: Report = silent
+    folder: Path,
+    model: str | Path,
+    terms: int = TERMS,
+    device: str = "auto",
+    report: Report = silent,
 ) -> int:
-    """Add or replace the impacts of a SPARTA model in a finished knowledge base; return their size in bytes.
+    """Add or replace the impacts of a SPARTA model in a finished knowledge base; return their size
+    in bytes.
 
     `terms` is the number of impacts kept for each sentence, the strongest.
     """
@@ -169,7 +202,9 @@ def index_sparta(
         for parent in (folder, *manifest.shard_folders(folder)):  # also of killed runs
             for other in set(parent.glob("sparta-*")) - {sparta_folder(parent, manifest)}:
                 discard_folder(other)
-    return sum(folder_bytes(sparta_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
+    return sum(
+        folder_bytes(sparta_folder(shard, manifest)) for shard in manifest.shard_folders(folder)
+    )
 
 
 class SentenceImpacts:
@@ -180,23 +215,30 @@ class SentenceImpacts:
         postings = Postings(sparta_folder(shard.folder, manifest), "weights")
         self.paragraphs = postings.array(PARAGRAPHS)
         if len(self.paragraphs) and not self.paragraphs.max() < len(shard.texts):
-            error = ValueError(f"a sentence belongs to paragraph {self.paragraphs.max()} of {len(shard.texts)}")
+            error = ValueError(
+                f"a sentence belongs to paragraph {self.paragraphs.max()} of {len(shard.texts)}"
+            )
             raise damaged(postings.folder, shard.folder.parent, "weights", error)
         postings.expect(len(self.paragraphs))
         postings.live = None if shard.live is None else shard.live[self.paragraphs]
         self._sentences = postings
-        self._count, self._texts = len(shard.texts), shard.texts
+        self._count = len(shard.texts)
+        self._texts = shard.texts
 
     def scores(self, terms: Sequence[str], shares: Sequence[float] = ()) -> Floats:
-        """Return the score of each paragraph for these terms, or a share of each. Shape: (paragraphs,)."""
+        """Return the score of each paragraph for these terms, or a share of each. Shape:
+        (paragraphs,).
+        """
         best = np.zeros(self._count, np.float32)
         np.maximum.at(best, self.paragraphs, self._sentences.scores(terms, shares))
         return best
 
     def sentences(self, paragraph: int, k: int | None = None) -> list[tuple[str, dict[str, float]]]:
-        """Return each sentence of a paragraph with its k strongest terms, or all, and their impacts.
+        """Return each sentence of a paragraph with its k strongest terms, or all, and their
+        impacts.
 
-        If one was split, because it was longer than a window, each part is shown as the whole paragraph.
+        If one was split, because it was longer than a window, each part is shown as the whole
+        paragraph.
         """
         text = self._texts[paragraph]
         numbers = np.flatnonzero(self.paragraphs == paragraph).tolist()
@@ -210,14 +252,23 @@ class SentenceImpacts:
         """Return None, because scores depend on nothing outside this shard."""
 
     def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
-        """Return how much each term adds to the score of a paragraph, which is that of its best sentence."""
+        """Return how much each term adds to the score of a paragraph, which is that of its best
+        sentence.
+        """
         sentences = np.flatnonzero(self.paragraphs == paragraph)
-        best = sentences[np.argmax(self._sentences.scores(terms)[sentences])] if len(sentences) else None
-        return dict.fromkeys(terms, 0.0) if best is None else self._sentences.parts(terms, int(best))
+        best = (
+            sentences[np.argmax(self._sentences.scores(terms)[sentences])]
+            if len(sentences)
+            else None
+        )
+        return (
+            dict.fromkeys(terms, 0.0) if best is None else self._sentences.parts(terms, int(best))
+        )
 
 
 def impact_lines(shards: Sequence[Shard], manifest: Manifest) -> Iterator[str]:
-    """Yield each sentence as Anserini's JsonVectorCollection has documents: an id, a text, and integer impacts.
+    """Yield each sentence as Anserini's JsonVectorCollection has documents: an id, a text, and
+    integer impacts.
 
     An id is PAGE:PARAGRAPH:SENTENCE. Impacts are rounded to hundredths, as whole numbers.
     """

@@ -1,8 +1,8 @@
 """Names: find the pages that name a subject exactly, by the postings of its words.
 
-The paragraphs that have all words of a name are few, and are read. A page is more likely to be about a subject the
-earlier it names it, and the more often; a name that many pages have says less of each. Nothing is stored: a knowledge
-base without a word index names nothing.
+The paragraphs that have all words of a name are few, and are read. A page is more likely to be
+about a subject the earlier it names it, and the more often; a name that many pages have says less
+of each. Nothing is stored: a knowledge base without a word index names nothing.
 """
 
 import math
@@ -31,7 +31,22 @@ LETTER = re.compile(rf"[^\W{UNSPACED}]")
 BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")  # end of a title: "Georgia (country)"
 INITIALS = re.compile(r"\b\w\.|\b[A-Z]{2,4}\b")  # J. R. R. Tolkien, AC Milan
 # Words within a person's name.
-PARTICLES = {"al", "bin", "da", "de", "del", "der", "di", "du", "el", "ibn", "la", "le", "van", "von"}
+PARTICLES = {
+    "al",
+    "bin",
+    "da",
+    "de",
+    "del",
+    "der",
+    "di",
+    "du",
+    "el",
+    "ibn",
+    "la",
+    "le",
+    "van",
+    "von",
+}
 MOST_NAMES = 4  # words of a person's name, without particles
 ACRONYM = re.compile(r" \((\w[\w.&-]{1,8})\)")  # text after a name
 
@@ -62,7 +77,8 @@ class Naming:
     """The pages of a knowledge base that name a subject."""
 
     pages: Mapping[str, PageNaming] = field(default_factory=dict)  # key: id
-    of_shards: Mapping[str, NamedParagraphs] = field(default_factory=dict)  # key: name of a shard's folder
+    # key: name of a shard's folder.
+    of_shards: Mapping[str, NamedParagraphs] = field(default_factory=dict)
 
 
 NOWHERE = Naming()
@@ -113,7 +129,11 @@ class SubjectName:
         [Mention(start=4, acronym='BI')]
         """
         found = self._found(self._pattern, folded(text))
-        return self._found(self._joined, _folded_and_joined(text)) if not found and self._has_initials else found
+        return (
+            self._found(self._joined, _folded_and_joined(text))
+            if not found and self._has_initials
+            else found
+        )
 
     def places(self, text: str) -> list[int]:
         """Return the characters of a text itself, which is short, at which mentions begin.
@@ -128,12 +148,18 @@ class SubjectName:
         return [place_before(change, text, mention.start) for mention in mentions]
 
     def is_title(self, title: str) -> bool:
-        """Whether a page's title is the name, with or without what stands in brackets behind either."""
+        """Whether a page's title is the name, with or without what stands in brackets behind
+        either.
+        """
         return not self._titles.isdisjoint((_as_title(title), _as_title(BRACKETS.sub("", title))))
 
     def _found(self, pattern: re.Pattern[str], letters: str) -> list[Mention]:
         matches = [match.span() for match in pattern.finditer(letters)] if self.words else []
-        return [Mention(start, self._acronym(letters, end)) for start, end in matches if is_whole(letters, start, end)]
+        return [
+            Mention(start, self._acronym(letters, end))
+            for start, end in matches
+            if is_whole(letters, start, end)
+        ]
 
     def _acronym(self, letters: str, end: int) -> str:
         """Return the initials of the name that stand in brackets behind it."""
@@ -146,7 +172,8 @@ class Names:
     """Looks up names in the word indexes of all shards."""
 
     def __init__(self, shards: Sequence[Shard], indexes: Sequence[BM25Index]) -> None:
-        self._shards, self._indexes = shards, indexes
+        self._shards = shards
+        self._indexes = indexes
         self.of = lru_cache(CACHED)(self._of)  # the pages that name a subject
 
     def _of(self, subject: str) -> Naming:
@@ -160,11 +187,15 @@ class Names:
         pages = {page_id: naming for each in found for page_id, naming in each.by_id().items()}
         unread = max(0, count - MOST_READ)  # paragraphs that may have the name, too
         share = 1 / (1 + (len(pages) + unread) / SELDOM)
-        return Naming(pages, {each.shard.folder.name: each.points(share) for each in found if each.pages})
+        return Naming(
+            pages, {each.shard.folder.name: each.points(share) for each in found if each.pages}
+        )
 
     def _best(self, having: Sequence[Rows], words: Sequence[str]) -> list[Rows]:
         """Keep the paragraphs with the highest BM25, the first of equal ones."""
-        scores = [index.scores(words)[rows] for index, rows in zip(self._indexes, having, strict=True)]
+        scores = [
+            index.scores(words)[rows] for index, rows in zip(self._indexes, having, strict=True)
+        ]
         best = np.zeros(sum(map(len, having)), np.bool_)
         best[np.argsort(-np.concatenate(scores), kind="stable")[:MOST_READ]] = True
         bounds = np.cumsum([len(rows) for rows in having])[:-1]
@@ -189,14 +220,18 @@ class _NamedPages:
         numbers = np.array(list(self.pages))
         firsts, stops = np.searchsorted(self.shard.paragraph_pages, [numbers, numbers + 1])
         paragraphs = np.concatenate(list(map(np.arange, firsts.tolist(), stops.tolist())))
-        points = np.repeat([share * naming.points for naming in self.pages.values()], stops - firsts)
+        points = np.repeat(
+            [share * naming.points for naming in self.pages.values()], stops - firsts
+        )
         return NamedParagraphs(paragraphs, points.astype(np.float32))
 
 
 def _read(shard: Shard, name: SubjectName, having: Rows) -> _NamedPages:
     """Read the paragraphs of a shard that have all words of a name, in order."""
     pages: dict[int, PageNaming] = {}
-    for page, members in groupby(having.tolist(), key=lambda paragraph: int(shard.paragraph_pages[paragraph])):
+    for page, members in groupby(
+        having.tolist(), key=lambda paragraph: int(shard.paragraph_pages[paragraph])
+    ):
         is_title = name.is_title(shard.titles[page])
         mentions = {paragraph: name.mentions(shard.texts[paragraph]) for paragraph in members}
         named = [paragraph for paragraph, found in mentions.items() if found]

@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Bools, Floats
-from kbq.dump.shards import LOOKED_AT, GrowingArray, GrowingTexts, Texts, open_array, refuse_descending
+from kbq.dump.shards import (
+    LOOKED_AT,
+    GrowingArray,
+    GrowingTexts,
+    Texts,
+    open_array,
+    refuse_descending,
+)
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.folders import discard_folder, new_folder, remove_folder
 from kbq.storage.reading import reading_problem
@@ -20,7 +27,8 @@ from kbq.storage.seals import first_damage, read_seal, seal_folder
 from kbq.storage.writing import move
 
 Numbers: TypeAlias = Literal["counts", "weights"]
-BUILD = {"counts": "kbq index bm25 {kb}", "weights": "kbq index sparta {kb} MODEL"}  # the command that builds an index
+# The command that builds an index.
+BUILD = {"counts": "kbq index bm25 {kb}", "weights": "kbq index sparta {kb} MODEL"}
 
 
 class Entries(NamedTuple):
@@ -46,10 +54,12 @@ def write_postings(
         others: arrays to store with it, by name.
     """
     order = np.array(sorted(range(len(vocabulary)), key=vocabulary.__getitem__), np.int64)
-    rank = np.empty(len(order), np.uint16 if len(order) <= 2**16 else np.uint32)  # 16 bits are sorted in one pass
+    # 16 bits are sorted in one pass.
+    rank = np.empty(len(order), np.uint16 if len(order) <= 2**16 else np.uint32)
     rank[order] = np.arange(len(order))
     terms = rank[entries.terms]
-    by_passage = np.argsort(entries.passages, kind="stable")  # makes the bytes independent of the given order
+    # Makes the bytes independent of the given order.
+    by_passage = np.argsort(entries.passages, kind="stable")
     by_term = by_passage[np.argsort(terms[by_passage], kind="stable")]
     partial = folder.with_name(folder.name + ".tmp")
     new_folder(partial)
@@ -85,34 +95,51 @@ def _old(folder: Path) -> Path:
 
 
 class Postings:
-    """The index of one shard: the passages that contain each term, with the weight of the term in each."""
+    """The index of one shard: the passages that contain each term, with the weight of the term in
+    each.
+    """
 
     def __init__(self, folder: Path, numbers: Numbers) -> None:
-        """Open it; call `expect` next. Raises KnowledgeBaseError if a file is missing or damaged, or lengths differ."""
+        """Open it; call `expect` next. Raises KnowledgeBaseError if a file is missing or damaged,
+        or lengths differ.
+        """
         self.count = 0
         self.live: Bools | None = None  # whether each passage still counts; None: all do
         if not folder.exists() and _old(folder).exists():
             folder = _old(folder)
-        self.folder, self._kind = folder, numbers
+        self.folder = folder
+        self._kind = numbers
         try:
-            self._passages, self._numbers, self._begins = map(self.array, ("passages", numbers, "begins"))
+            self._passages, self._numbers, self._begins = map(
+                self.array, ("passages", numbers, "begins")
+            )
             self._terms = Texts.open(folder, "terms")
             entries = self._begins[-1]
-            if not len(self._passages) == len(self._numbers) == entries or len(self._begins) != len(self._terms) + 1:
+            if (
+                not len(self._passages) == len(self._numbers) == entries
+                or len(self._begins) != len(self._terms) + 1
+            ):
                 raise ValueError("its files differ in length")
             refuse_descending("begins", self._begins, len(self._passages))
         except (OSError, ValueError, IndexError) as error:
             raise damaged(folder, folder.parent.parent, numbers, error) from None
 
     def expect(self, count: int) -> None:
-        """Set the number of passages. A small index is checked: its entries must be of these, its weights finite."""
+        """Set the number of passages. A small index is checked: its entries must be of these, its
+        weights finite.
+        """
         self.count = count
-        passages, numbers = self._passages, self._numbers
+        passages = self._passages
+        numbers = self._numbers
         if not len(passages) or passages.nbytes > LOOKED_AT:
             return
-        is_inside = passages.dtype.kind == "i" and 0 <= int(passages.min()) <= int(passages.max()) < count
+        is_inside = (
+            passages.dtype.kind == "i" and 0 <= int(passages.min()) <= int(passages.max()) < count
+        )
         if not (
-            is_inside and numbers.dtype.kind in "uf" and math.isfinite(float(numbers.min()) + float(numbers.max()))
+            is_inside
+            and numbers.dtype.kind in "uf"
+            and math.isfinite(float(numbers.min()) + float(numbers.max()))
         ):
             error = ValueError(f"its entries are not numbers of {count:,} passages")
             raise damaged(self.folder, self.folder.parent.parent, self._kind, error)
@@ -131,11 +158,14 @@ class Postings:
         return list(self._terms), Entries(self._passages[kept], terms[kept], self._numbers[kept])
 
     def of(self, term: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """Return the passages that contain a term, and the number of each. Shapes: (passages with it,)."""
+        """Return the passages that contain a term, and the number of each. Shapes: (passages with
+        it,).
+        """
         rank = bisect_left(self._terms, term)
         is_known = rank < len(self._terms) and self._terms[rank] == term
         first, stop = self._begins[rank : rank + 2] if is_known else (0, 0)
-        passages, numbers = self._passages[first:stop], self._numbers[first:stop]
+        passages = self._passages[first:stop]
+        numbers = self._numbers[first:stop]
         if self.live is None:
             return passages, numbers
         kept = self.live[passages]
@@ -145,7 +175,8 @@ class Postings:
         return len(self.of(term)[0]) > 0
 
     def scores(self, terms: Sequence[str], shares: Sequence[float] = ()) -> Floats:
-        """Add up the weights of terms in each passage, or a share of each; repeated terms count repeatedly.
+        """Add up the weights of terms in each passage, or a share of each; repeated terms count
+        repeatedly.
 
         Shapes: shares (terms,) or (0,), result (passages,).
         """
@@ -161,11 +192,17 @@ class Postings:
         numbers = self._numbers[places].astype(np.float64)
         best = np.argsort(-numbers, kind="stable")[:k]
         terms = np.searchsorted(self._begins, places[best], side="right") - 1
-        return {self._terms[int(term)]: float(number) for term, number in zip(terms, numbers[best], strict=True)}
+        return {
+            self._terms[int(term)]: float(number)
+            for term, number in zip(terms, numbers[best], strict=True)
+        }
 
     def parts(self, terms: Sequence[str], passage: int) -> dict[str, float]:
         """Return the share of each term in the score of a passage."""
-        return {term: count * float(self.scores([term])[passage]) for term, count in Counter(terms).items()}
+        return {
+            term: count * float(self.scores([term])[passage])
+            for term, count in Counter(terms).items()
+        }
 
 
 def damaged(folder: Path, kb: Path, numbers: Numbers, error: Exception) -> KnowledgeBaseError:
@@ -175,7 +212,9 @@ def damaged(folder: Path, kb: Path, numbers: Numbers, error: Exception) -> Knowl
 
 
 def is_complete(folder: Path, of: str, named: str | None = None) -> bool:
-    """Return whether a folder holds a whole index of the shard with this seal, the one `named` if one is."""
+    """Return whether a folder holds a whole index of the shard with this seal, the one `named` if
+    one is.
+    """
     try:
         seal = read_seal(folder)
         return (

@@ -1,11 +1,12 @@
 """SPARTA: score queries by the impacts that a model gives to the terms of sentences.
 
-A SPARTA model gives each sentence the impacts of its k strongest terms. They are stored in `sparta-NAME/` of each
-shard, the tokenizer in `sparta-NAME/` of the knowledge base, so a query needs no network. NAME is a digest of the
+A SPARTA model gives each sentence the impacts of its k strongest terms. They are stored in
+`sparta-NAME/` of each shard, the tokenizer in `sparta-NAME/` of the knowledge base, so a query
+needs no network. NAME is a digest of the
 model and k: new impacts are written beside those in use, until the manifest names them.
 
-A model folder has model.safetensors, the files of the backbone and its tokenizer, and sparta.json with the digests of
-all other files.
+A model folder has model.safetensors, the files of the backbone and its tokenizer, and sparta.json
+with the digests of all other files.
 
 Source: arXiv 2009.13013.
 """
@@ -24,8 +25,22 @@ from torch import Tensor, nn
 
 from kbq.english.sentences import sentence_bounds
 from kbq.errors import ModelError
-from kbq.model.backbone import empty_backbone, hidden_states, load_tokenizer, pretrained_backbone, saved_tokenizer
-from kbq.model.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
+from kbq.model.backbone import (
+    empty_backbone,
+    hidden_states,
+    load_tokenizer,
+    pretrained_backbone,
+    saved_tokenizer,
+)
+from kbq.model.devices import (
+    batch_tokens,
+    buckets,
+    choose_device,
+    fast_copy,
+    pad,
+    padded,
+    readable_length,
+)
 from kbq.model.model_folder import (
     RECORDS,
     SPARTA,
@@ -45,7 +60,9 @@ from kbq.storage.seals import FileSeal
 from kbq.storage.writing import writing_to
 from kbq.text.queries import MARKERS
 
-SENTENCES, CHUNK = 32, 1024  # sentences and terms multiplied at a time: their products fit in a CPU's cache
+# Sentences and terms multiplied at a time: their products fit in a CPU's cache.
+SENTENCES = 32
+CHUNK = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +77,8 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class SentenceWindow:
-    """The token ids of `[CLS] title [SEP] stretch of one paragraph [SEP]`, and the sentences to encode in it.
+    """The token ids of `[CLS] title [SEP] stretch of one paragraph [SEP]`, and the sentences to
+    encode in it.
 
     The sentences are consecutive; the rest of the stretch is their context.
     """
@@ -71,17 +89,19 @@ class SentenceWindow:
     @property
     def segments(self) -> list[int]:
         """Segment ids: 1 for the tokens of the window's sentences, 0 for all others."""
-        before, stop = self.sentences[0].first, self.sentences[-1].stop
+        before = self.sentences[0].first
+        stop = self.sentences[-1].stop
         return [0] * before + [1] * (stop - before) + [0] * (len(self.ids) - stop)
 
 
 def sentence_windows(
     tokenizer: Any, title: list[int], text: str, shape: WindowShape, marked: bool
 ) -> list[SentenceWindow]:
-    """Return the windows of a paragraph, each with as much context on both sides of its sentences as fits.
+    """Return the windows of a paragraph, each with as much context on both sides of its sentences
+    as fits.
 
-    A sentence longer than a window is split. A window has one sentence if `marked`, as in the paper, else as many as
-    fit.
+    A sentence longer than a window is split. A window has one sentence if `marked`, as in the
+    paper, else as many as fit.
     """
     (tokens,) = tokenize(tokenizer, [text])
     head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
@@ -92,7 +112,9 @@ def sentence_windows(
         ids = [*head, *tokens.ids[begin:stop], tokenizer.sep_token_id]
         shift = len(head) - begin
         sentences = tuple(
-            Sentence(first + shift, stop + shift, int(tokens.starts[first]), int(tokens.ends[stop - 1]))
+            Sentence(
+                first + shift, stop + shift, int(tokens.starts[first]), int(tokens.ends[stop - 1])
+            )
             for first, stop in members
         )
         windows.append(SentenceWindow(ids, sentences))
@@ -100,7 +122,8 @@ def sentence_windows(
 
 
 def around(first: int, stop: int, tokens: int, room: int) -> tuple[int, int]:
-    """Return the stretch of at most `room` tokens with [first, stop) in its middle, as far as the paragraph allows.
+    """Return the stretch of at most `room` tokens with [first, stop) in its middle, as far as the
+    paragraph allows.
 
     >>> around(4, 6, tokens=100, room=6), around(1, 3, tokens=100, room=6), around(4, 6, tokens=7, room=6)
     ((2, 8), (0, 6), (1, 7))
@@ -111,7 +134,9 @@ def around(first: int, stop: int, tokens: int, room: int) -> tuple[int, int]:
 
 
 def _sentences(text: str, tokens: Tokens, room: int) -> Iterator[tuple[int, int]]:
-    """Yield (first token, token after the last) of each sentence, or of its parts if it is longer than `room`."""
+    """Yield (first token, token after the last) of each sentence, or of its parts if it is longer
+    than `room`.
+    """
     for bounds in sentence_bounds(text):
         first, stop = np.searchsorted(tokens.starts, bounds).tolist()
         for begin in range(first, stop, room):
@@ -132,15 +157,21 @@ def _together(sentences: Sequence[tuple[int, int]], room: int) -> list[list[tupl
 class SentenceTensors:
     """A batch of windows as tensors. Shapes of `ids`, `mask`, `segments`: (windows, tokens).
 
-    `tokens` holds the indices of each sentence's tokens in the flattened batch. A shorter sentence repeats its last
-    token, which changes no maximum. Shape: (sentences, longest). `lengths` counts the tokens of each sentence. Shape:
-    (sentences,).
+    `tokens` holds the indices of each sentence's tokens in the flattened batch. A shorter sentence
+    repeats its last token, which changes no maximum. Shape: (sentences, longest). `lengths` counts
+    the tokens of each sentence. Shape: (sentences,).
     """
 
     def __init__(
-        self, windows: Sequence[SentenceWindow], pad_id: int, device: torch.device, all_tokens: bool = False
+        self,
+        windows: Sequence[SentenceWindow],
+        pad_id: int,
+        device: torch.device,
+        all_tokens: bool = False,
     ) -> None:
-        """`all_tokens`: a sentence has those of its whole window, so that a window has one sentence only."""
+        """`all_tokens`: a sentence has those of its whole window, so that a window has one sentence
+        only.
+        """
         self.ids, self.mask = padded([window.ids for window in windows], pad_id, device)
         self.segments = pad([window.segments for window in windows], 0, device)
         length = self.ids.shape[1]
@@ -164,7 +195,8 @@ class Sparta(nn.Module):
     def __init__(self, backbone: Any) -> None:
         super().__init__()
         self.backbone = backbone
-        self.terms = nn.Parameter(backbone.get_input_embeddings().weight.detach().clone())  # Shape: (terms, dim)
+        # Shape: (terms, dim).
+        self.terms = nn.Parameter(backbone.get_input_embeddings().weight.detach().clone())
         self.bias = nn.Parameter(torch.zeros(()))
 
     def forward(self, windows: SentenceTensors, terms: Tensor) -> Tensor:
@@ -172,7 +204,8 @@ class Sparta(nn.Module):
         return self.impacts(best_products(self.sentence_states(windows), self.terms[terms]))
 
     def sentence_states(self, windows: SentenceTensors) -> Tensor:
-        """Return the hidden states of each sentence's tokens, without its context; see `SentenceTensors.tokens`.
+        """Return the hidden states of each sentence's tokens, without its context; see
+        `SentenceTensors.tokens`.
 
         Shape: (sentences, longest, dim).
         """
@@ -205,37 +238,52 @@ class SpartaConfig:
     """The configuration of a SPARTA model: everything but the weights."""
 
     window: WindowShape = field(default_factory=lambda: WindowShape(overlap=0))
-    marked: bool = False  # one window per sentence, as in the paper, instead of as many sentences as fit
+    # One window per sentence, as in the paper, instead of as many sentences as fit.
+    marked: bool = False
     training: dict[str, object] = field(default_factory=dict)
-    all_tokens: bool = False  # a term is compared with all tokens of the window, as in Eq. 4, not the sentence's own
+    # A term is compared with all tokens of the window, as in Eq. 4, not the sentence's own.
+    all_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SpartaRecord:
-    """The content of `sparta.json`: the configuration of a SPARTA model, and the other files of its folder by name."""
+    """The content of `sparta.json`: the configuration of a SPARTA model, and the other files of its
+    folder by name.
+    """
 
     config: SpartaConfig
     files: dict[str, FileSeal]
 
 
 def read_record_of(folder: Path) -> SpartaRecord:
-    """Return the record of a SPARTA model. Raises ModelError if it is missing, damaged, or of another format."""
+    """Return the record of a SPARTA model. Raises ModelError if it is missing, damaged, or of
+    another format.
+    """
     try:
         return read_model_record(folder, SPARTA, SpartaRecord)
     except FileNotFoundError:
-        raise ModelError(f"{folder} is not a SPARTA model: make one with `kbq train sparta`") from None
+        raise ModelError(
+            f"{folder} is not a SPARTA model: make one with `kbq train sparta`"
+        ) from None
 
 
 class SpartaModel:
     """A SPARTA network with its tokenizer, which turns texts into windows and query terms."""
 
     def __init__(self, config: SpartaConfig, tokenizer: Any, network: Sparta) -> None:
-        self.config, self.tokenizer, self.network = config, tokenizer, network
+        self.config = config
+        self.tokenizer = tokenizer
+        self.network = network
         names: dict[int, str] = {number: piece for piece, number in tokenizer.get_vocab().items()}
         self.vocabulary = [names.get(number, "") for number in range(len(network.terms))]
         special = set(tokenizer.all_special_ids)
-        usable = (n for n, piece in enumerate(self.vocabulary) if piece and not piece.startswith("[unused"))
-        self.terms = torch.tensor([number for number in usable if number not in special])  # the terms a query may have
+        usable = (
+            n
+            for n, piece in enumerate(self.vocabulary)
+            if piece and not piece.startswith("[unused")
+        )
+        # The terms a query may have.
+        self.terms = torch.tensor([number for number in usable if number not in special])
 
     @classmethod
     def new(cls, checkpoint: str, config: SpartaConfig) -> Self:
@@ -245,8 +293,12 @@ class SpartaModel:
         """
         network = Sparta(pretrained_backbone(checkpoint))
         if getattr(network.backbone.config, "type_vocab_size", 0) < 2:
-            raise ModelError(f"{checkpoint} has no segments to mark sentences with: use a BERT-like checkpoint")
-        window = replace(config.window, length=readable_length(network.backbone, config.window.length))
+            raise ModelError(
+                f"{checkpoint} has no segments to mark sentences with: use a BERT-like checkpoint"
+            )
+        window = replace(
+            config.window, length=readable_length(network.backbone, config.window.length)
+        )
         return cls(replace(config, window=window), load_tokenizer(checkpoint), network)
 
     @classmethod
@@ -260,7 +312,9 @@ class SpartaModel:
 
     def save(self, folder: Path) -> None:
         """Write the folder. Raises ModelError if it cannot be written."""
-        weights: dict[str, Tensor] = {name: value.contiguous() for name, value in self.network.state_dict().items()}
+        weights: dict[str, Tensor] = {
+            name: value.contiguous() for name, value in self.network.state_dict().items()
+        }
         with writing_to(folder, ModelError, also=(SafetensorError,)):
             make_folder(folder)
             save_tensors(weights, folder / WEIGHTS)
@@ -268,11 +322,15 @@ class SpartaModel:
                 self.network.backbone.config.save_pretrained(partial)
                 self.tokenizer.save_pretrained(partial)
             config = replace(self.config, training=plain_facts(self.config.training))
-            write_record(folder / SPARTA, SpartaRecord(config, sealed_files(folder)), RECORDS[SPARTA])
+            write_record(
+                folder / SPARTA, SpartaRecord(config, sealed_files(folder)), RECORDS[SPARTA]
+            )
 
     def fingerprint(self) -> str:
         read = (self.config.window, self.config.marked, self.vocabulary)
-        digest = hashlib.blake2b(repr((*read, "all") if self.config.all_tokens else read).encode(), digest_size=8)
+        digest = hashlib.blake2b(
+            repr((*read, "all") if self.config.all_tokens else read).encode(), digest_size=8
+        )
         for name, value in sorted(self.network.state_dict().items()):
             digest.update(name.encode() + value.cpu().numpy().tobytes())
         return digest.hexdigest()
@@ -282,7 +340,8 @@ class SpartaModel:
         return sentence_windows(self.tokenizer, title, text, self.config.window, self.config.marked)
 
     def tensors(self, windows: Sequence[SentenceWindow]) -> SentenceTensors:
-        device, pad_id = self.network.bias.device, self.tokenizer.pad_token_id
+        device = self.network.bias.device
+        pad_id = self.tokenizer.pad_token_id
         return SentenceTensors(windows, pad_id, device, self.config.all_tokens)
 
     def query_terms(self, text: str) -> list[int]:
@@ -290,7 +349,9 @@ class SpartaModel:
 
 
 def word_pieces(tokenizer: Any, text: str) -> list[int]:
-    """Return the ids of a query's word pieces, in order, with repetitions, without special and unknown tokens."""
+    """Return the ids of a query's word pieces, in order, with repetitions, without special and
+    unknown tokens.
+    """
     special = set(tokenizer.all_special_ids)
     (pieces,) = encodings(tokenizer, [MARKERS.sub(" ", text)], special=True)
     return [piece for piece in pieces.ids if piece not in special]
@@ -300,13 +361,15 @@ def word_pieces(tokenizer: Any, text: str) -> list[int]:
 def strongest_impacts(
     model: SpartaModel, windows: Sequence[SentenceWindow], k: int
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield (number of a sentence, its k strongest terms, their impacts), without zeros, batched by length.
+    """Yield (number of a sentence, its k strongest terms, their impacts), without zeros, batched by
+    length.
 
     Sentences are numbered window by window. Shapes: (at most k,).
     """
     device = model.network.bias.device
     terms = model.terms.to(device)
-    # Everything in 16 bits, not only products: twice as fast on CPUs, and 99 % of the 500 strongest terms are the same.
+    # Everything in 16 bits, not only products: twice as fast on CPUs, and 99 % of the 500 strongest
+    # terms are the same.
     fast = fast_copy(model.network, device)
     vectors = fast.terms[terms]
     stop = list(accumulate(len(window.sentences) for window in windows))
@@ -317,8 +380,11 @@ def strongest_impacts(
         for rows in torch.split(torch.argsort(tensors.lengths, stable=True), SENTENCES):
             batch = states[rows, : int(tensors.lengths[rows].max())].to(vectors.dtype)
             parts = [best_products(batch, part) for part in torch.split(vectors, CHUNK)]
-            best, index = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)  # log keeps the order
-            impacts, strongest = model.network.impacts(best).cpu(), terms[index].cpu()  # one transfer from a GPU
+            # Log keeps the order.
+            best, index = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)
+            # One transfer from a GPU.
+            impacts = model.network.impacts(best).cpu()
+            strongest = terms[index].cpu()
             for row, row_terms, weights in zip(rows.tolist(), strongest, impacts, strict=True):
                 positive = weights > 0
                 yield numbers[row], row_terms[positive], weights[positive]

@@ -36,10 +36,18 @@ def generator(make_tokenizer: Callable[..., Any], tmp_path_factory: pytest.TempP
     torch.manual_seed(0)
     network = transformers.T5ForConditionalGeneration(config)
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-2)
-    text = tokenizer(["generate question: Marie <hl> Paris <hl>", "the <hl> 1 <hl>"], padding=True, return_tensors="pt")
-    labels = torch.tensor([[*tokenizer(QUESTION, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]] * 2)
+    text = tokenizer(
+        ["generate question: Marie <hl> Paris <hl>", "the <hl> 1 <hl>"],
+        padding=True,
+        return_tensors="pt",
+    )
+    labels = torch.tensor(
+        [[*tokenizer(QUESTION, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]] * 2
+    )
     for _ in range(80):
-        network(input_ids=text["input_ids"], attention_mask=text["attention_mask"], labels=labels).loss.backward()
+        network(
+            input_ids=text["input_ids"], attention_mask=text["attention_mask"], labels=labels
+        ).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     folder = tmp_path_factory.mktemp("generator")
@@ -60,7 +68,9 @@ def reader_folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) ->
     lines = []
     for city in CITIES:
         answers = [{"text": city, "answer_start": sentence(city).index(city)}]
-        lines.append({"context": sentence(city), "title": city, "question": QUESTION, "answers": answers})
+        lines.append(
+            {"context": sentence(city), "title": city, "question": QUESTION, "answers": answers}
+        )
     examples = folder / "examples.jsonl"
     examples.write_text("".join(json.dumps(line) + "\n" for line in lines))
     settings = ReaderSettings(epochs=60, batch_tokens=300, learning_rate=1e-2)
@@ -73,7 +83,11 @@ def reader_folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def corpus(write_json_lines: Callable[..., Path]) -> Path:
     """Three pages of two paragraphs: a sentence that the reader knows, and one without any mention."""
     pages = [
-        {"id": f"P{city}", "title": f"Life in {city}", "paragraphs": [sentence(city), "the river was in the city"]}
+        {
+            "id": f"P{city}",
+            "title": f"Life in {city}",
+            "paragraphs": [sentence(city), "the river was in the city"],
+        }
         for city in CITIES[:3]
     ]
     return write_json_lines("corpus.jsonl", *pages)

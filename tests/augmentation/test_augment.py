@@ -29,15 +29,22 @@ def asked(corpus: Path, generator: Path, reader_folder: Path, tmp_path: Path) ->
 
 
 def test_what_the_reader_answers_likewise_is_kept(asked: Asked) -> None:
-    # Asked for in each sentence: Marie Curie, the city, 1867. Of the question only the city is the answer.
+    # Asked for in each sentence: Marie Curie, the city, 1867. Of the question only the city is the
+    # answer.
     assert augment(**asked) == AugmentationOutcome(6, 9, 3, 3)
     passages, repairs = read_examples([asked["out"]])
     assert repairs == Repairs(right=3)
     assert [(passage.title, passage.text) for passage in passages] == [
         (f"Life in {city}", sentence(city)) for city in ("Paris", "Warsaw", "Zug")
     ]
-    assert [passage.queries[0].answers for passage in passages] == [("Paris",), ("Warsaw",), ("Zug",)]
-    assert {passage.queries[0].text.replace(" ", "") for passage in passages} == {QUESTION.replace(" ", "")}
+    assert [passage.queries[0].answers for passage in passages] == [
+        ("Paris",),
+        ("Warsaw",),
+        ("Zug",),
+    ]
+    assert {passage.queries[0].text.replace(" ", "") for passage in passages} == {
+        QUESTION.replace(" ", "")
+    }
     assert [path.name for path in asked["out"].parent.glob("out*")] == ["out.jsonl"]
 
 
@@ -60,7 +67,12 @@ def test_a_paragraph_is_asked_for_a_few_mentions(asked: Asked) -> None:
 def triples(write_json_lines: Callable[..., Path]) -> Path:
     return write_json_lines(
         "triples.jsonl",
-        {"subject": "Marie Curie", "relation": "place of birth", "object": "Paris", "page": "PParis"},
+        {
+            "subject": "Marie Curie",
+            "relation": "place of birth",
+            "object": "Paris",
+            "page": "PParis",
+        },
         {"subject": "Marie Curie", "relation": "birth", "object": "1867", "page": "Life in Zug"},
         {"subject": "Life in Zug", "relation": "part", "object": "the river", "aliases": ["city"]},
         {"subject": "Marie Curie", "relation": "child", "object": "Irene", "page": "PParis"},
@@ -72,11 +84,20 @@ def test_triples_become_slot_queries(triples: Path, corpus: Path, tmp_path: Path
     request: Asked = {"corpus": corpus, "out": tmp_path / "out.jsonl", "triples": triples}
     assert augment(**request) == AugmentationOutcome(6, 3, 3, 3)
     lines = [json.loads(line) for line in request["out"].read_text("utf-8").splitlines()]
-    asked = {question["question"]: question["answers"] for line in lines for question in line["questions"]}
+    asked = {
+        question["question"]: question["answers"]
+        for line in lines
+        for question in line["questions"]
+    }
     assert asked == {
         "Marie Curie [SEP] place of birth": [{"text": "Paris", "answer_start": 24}],
-        "Marie Curie [SEP] birth": [{"text": "1867", "answer_start": sentence("Zug").index("1867")}],
-        "Life in Zug [SEP] part": [{"text": "the river", "answer_start": 0}, {"text": "city", "answer_start": 21}],
+        "Marie Curie [SEP] birth": [
+            {"text": "1867", "answer_start": sentence("Zug").index("1867")}
+        ],
+        "Life in Zug [SEP] part": [
+            {"text": "the river", "answer_start": 0},
+            {"text": "city", "answer_start": 21},
+        ],
     }
 
 
@@ -87,7 +108,9 @@ def found_kb(corpus: Path, model: Model, tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_a_search_finds_is_taken_for_what_states_a_triple(triples: Path, found_kb: Path, tmp_path: Path) -> None:
+def test_what_a_search_finds_is_taken_for_what_states_a_triple(
+    triples: Path, found_kb: Path, tmp_path: Path
+) -> None:
     request: Asked = {
         "corpus": found_kb,
         "out": tmp_path / "out.jsonl",
@@ -101,7 +124,9 @@ def test_what_a_search_finds_is_taken_for_what_states_a_triple(triples: Path, fo
     assert outcome.paragraphs > outcome.kept  # found, but without the answer
     stated = {(line["questions"][0]["question"], line["context"]) for line in lines}
     assert ("Marie Curie [SEP] place of birth", sentence("Paris")) in stated
-    assert {context for question, context in stated if question == "Marie Curie [SEP] birth"} > {sentence("Zug")}
+    assert {context for question, context in stated if question == "Marie Curie [SEP] birth"} > {
+        sentence("Zug")
+    }
     for line in lines:
         for answer in line["questions"][0]["answers"]:
             assert line["context"][answer["answer_start"] :].startswith(answer["text"])
@@ -113,13 +138,19 @@ Change = Callable[[Asked], Asked]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda asked: asked | {"out": asked["corpus"]}, "already exists: choose another file for out=…"),
+        (
+            lambda asked: asked | {"out": asked["corpus"]},
+            "already exists: choose another file for out=…",
+        ),
         (
             lambda asked: asked | {"out": asked["corpus"] / "x"},
             r"cannot be written \(.+\): choose another name",
         ),
         (lambda asked: asked | {"corpus": "/none"}, "none"),
-        (lambda asked: asked | {"reader": asked["generator"]}, "is not a question-answering checkpoint"),
+        (
+            lambda asked: asked | {"reader": asked["generator"]},
+            "is not a question-answering checkpoint",
+        ),
         (lambda asked: asked | {"triples": "/none"}, "none: cannot be read"),
     ],
 )
@@ -131,18 +162,42 @@ def test_what_cannot_be_used_is_refused(change: Change, message: str, asked: Ask
 def test_known_questions_get_hard_negatives(
     model: Model, write_json_lines: Callable[..., Path], tmp_path: Path
 ) -> None:
-    texts = ["Marie was born in Warsaw by the river", "Marie was born by the river", "Warsaw is a city", "the city"]
-    pages = [Page(str(number), f"Page {number}", (Paragraph(0, text),)) for number, text in enumerate(texts)]
+    texts = [
+        "Marie was born in Warsaw by the river",
+        "Marie was born by the river",
+        "Warsaw is a city",
+        "the city",
+    ]
+    pages = [
+        Page(str(number), f"Page {number}", (Paragraph(0, text),))
+        for number, text in enumerate(texts)
+    ]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, device="cpu")
-    asked = {"id": "7", "question": "Marie born by the river", "answers": [{"text": "Warsaw", "answer_start": 18}]}
-    nowhere = {"id": "8", "question": "Zug [SEP] Zug", "answers": [{"text": "Marie", "answer_start": 0}]}
-    file = write_json_lines("known.jsonl", {"title": "T", "context": texts[0], "questions": [asked, nowhere]})
+    asked = {
+        "id": "7",
+        "question": "Marie born by the river",
+        "answers": [{"text": "Warsaw", "answer_start": 18}],
+    }
+    nowhere = {
+        "id": "8",
+        "question": "Zug [SEP] Zug",
+        "answers": [{"text": "Marie", "answer_start": 0}],
+    }
+    file = write_json_lines(
+        "known.jsonl", {"title": "T", "context": texts[0], "questions": [asked, nowhere]}
+    )
     for kind, expected in (
         ("bm25", {"title": "Page 1", "context": texts[1]}),
         ("phrase", {"title": "Page 2", "context": texts[2], "same_phrase": True}),
     ):
         out = tmp_path / f"{kind}.jsonl"
-        request: Asked = {"corpus": kb.folder, "out": out, "questions": file, "negatives": kind, "device": "cpu"}
+        request: Asked = {
+            "corpus": kb.folder,
+            "out": out,
+            "questions": file,
+            "negatives": kind,
+            "device": "cpu",
+        }
         outcome = augment(**request)
         (line,) = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
         assert line["questions"][0] == asked | {"negatives": [expected]}
@@ -153,5 +208,7 @@ def test_known_questions_get_hard_negatives(
 
 
 def test_negatives_are_looked_for_in_a_knowledge_base(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"negatives are looked for in a knowledge base, .* is none: make one"):
+    with pytest.raises(
+        TrainingError, match=r"negatives are looked for in a knowledge base, .* is none: make one"
+    ):
         augment(corpus, tmp_path / "out.jsonl", questions=corpus)

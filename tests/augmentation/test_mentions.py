@@ -33,17 +33,23 @@ def test_spacy_finds_entities(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(name: str) -> object:
         if name != "xx_small":
             raise OSError
-        return lambda text: SimpleNamespace(ents=[SimpleNamespace(start_char=3, end_char=len(text))])
+        return lambda text: SimpleNamespace(
+            ents=[SimpleNamespace(start_char=3, end_char=len(text))]
+        )
 
     monkeypatch.setitem(sys.modules, "spacy", SimpleNamespace(load=load))
     assert entity_finder("xx_small")("in Warsaw") == [(3, 9)]
-    with pytest.raises(TrainingError, match="spaCy has no pipeline other: python -m spacy download other"):
+    with pytest.raises(
+        TrainingError, match="spaCy has no pipeline other: python -m spacy download other"
+    ):
         entity_finder("other")
 
 
 def test_without_spacy_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(TrainingError, match=r"need spaCy: pip install spacy, or leave out entities=…"):
+    with pytest.raises(
+        TrainingError, match=r"need spaCy: pip install spacy, or leave out entities=…"
+    ):
         entity_finder("en_core_web_sm")
 
 

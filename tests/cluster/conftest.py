@@ -1,4 +1,6 @@
-"""Fixtures: a Ray cluster of three nodes on loopback addresses and a small knowledge base, for all tests here."""
+"""Fixtures: a Ray cluster of three nodes on loopback addresses and a small knowledge base, for all
+tests here.
+"""
 
 import contextlib
 import dataclasses
@@ -21,10 +23,25 @@ if TYPE_CHECKING:
 STORE = 100 * 2**20  # bytes of each node's object store
 DEATH_SECONDS = 120.0  # until a node that was killed is seen to be dead, on a busy machine
 HEAD = 2  # the last number of its loopback address
-WORDS = ["the", "city", "river", "was", "born", "in", "of", "Paris", "Warsaw", "Marie", "Curie", "place", "birth"]
+WORDS = [
+    "the",
+    "city",
+    "river",
+    "was",
+    "born",
+    "in",
+    "of",
+    "Paris",
+    "Warsaw",
+    "Marie",
+    "Curie",
+    "place",
+    "birth",
+]
 SOURCE = random.Random(6)
 QUERIES = [
-    f"{' '.join(SOURCE.choices(WORDS, k=SOURCE.randint(1, 6)))} [SEP] {' '.join(SOURCE.choices(WORDS, k=2))}"
+    f"{' '.join(SOURCE.choices(WORDS, k=SOURCE.randint(1, 6)))} [SEP] "
+    f"{' '.join(SOURCE.choices(WORDS, k=2))}"
     for _ in range(6)
 ]
 
@@ -36,7 +53,11 @@ class Nodes:
         os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - else all others on a busy machine go before
         from ray.cluster_utils import Cluster as RayCluster
 
-        options: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
+        options: dict[str, Any] = {
+            "num_cpus": 1,
+            "object_store_memory": STORE,
+            "include_dashboard": False,
+        }
         self._cluster: Cluster = RayCluster(
             initialize_head=True, head_node_args=options | {"node_ip_address": f"127.0.0.{head}"}
         )
@@ -44,7 +65,9 @@ class Nodes:
         self.address: str = self._cluster.address
 
     def add(self, number: int, **environment: str) -> None:
-        """Start a node, if it does not run, and wait until those that were killed no longer count as alive."""
+        """Start a node, if it does not run, and wait until those that were killed no longer count
+        as alive.
+        """
         if number not in self.running:
             self.running[number] = self._cluster.add_node(
                 num_cpus=1,
@@ -64,7 +87,11 @@ class Nodes:
 
     def worker_processes(self, *names: str) -> list[int]:
         """The processes of all nodes that Ray shows with one of these names."""
-        raylets = {info.process.pid for node in self.running.values() for info in node.all_processes["raylet"]}
+        raylets = {
+            info.process.pid
+            for node in self.running.values()
+            for info in node.all_processes["raylet"]
+        }
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # it has ended
@@ -93,12 +120,18 @@ def actors_of(kb: KnowledgeBase) -> list[Any]:
 
 def snapshot(folder: Path) -> dict[str, bytes]:
     """All files below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture(scope="session")
 def three_nodes() -> Iterator[Nodes]:
-    """A cluster of three nodes, to which this process is connected; the nodes cannot be told from machines."""
+    """A cluster of three nodes, to which this process is connected; the nodes cannot be told from
+    machines.
+    """
     import ray
 
     import kbq.cluster  # noqa: F401 — settings of Ray
@@ -125,7 +158,10 @@ def corpus() -> list[Page]:
     """150 pages, in which some paragraphs occur twice, with equal scores."""
     source = random.Random(3)
     texts = [" ".join(source.choices(WORDS, k=6)) + ". Born in Paris." for _ in range(150)]
-    return [Page(f"P{n}", "Page", (Paragraph(0, texts[n]), Paragraph(2, texts[n // 2]))) for n in range(150)]
+    return [
+        Page(f"P{n}", "Page", (Paragraph(0, texts[n]), Paragraph(2, texts[n // 2])))
+        for n in range(150)
+    ]
 
 
 @pytest.fixture(scope="package")
@@ -138,7 +174,11 @@ def model_of_all(new_model: Callable[..., Model], tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture(scope="package")
-def folder(corpus: list[Page], model_of_all: Path, with_every_index: Callable[[Path, list[Page], Path], Path]) -> Path:
+def folder(
+    corpus: list[Page],
+    model_of_all: Path,
+    with_every_index: Callable[[Path, list[Page], Path], Path],
+) -> Path:
     """A knowledge base of them."""
     return with_every_index(model_of_all.parent, corpus, model_of_all)
 

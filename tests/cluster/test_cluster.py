@@ -1,4 +1,6 @@
-"""Cluster: the bytes of a build and the answers of a search are those of one machine, whatever dies, or one is told."""
+"""Cluster: the bytes of a build and the answers of a search are those of one machine, whatever
+dies, or one is told.
+"""
 
 import dataclasses
 import os
@@ -52,7 +54,9 @@ def test_a_cluster_writes_the_bytes_of_one_machine(
             for process in struck:
                 os.kill(process, signal.SIGKILL)
 
-    KnowledgeBase.build(corpus[:40], tmp_path / "killed", model, ray=three_nodes.address, report=strike)
+    KnowledgeBase.build(
+        corpus[:40], tmp_path / "killed", model, ray=three_nodes.address, report=strike
+    )
     assert snapshot(tmp_path / "killed") == one
     assert len(struck) >= 1
 
@@ -62,7 +66,9 @@ def same_answers(near: KnowledgeBase, far: KnowledgeBase) -> None:
         for unit in get_args(Unit):
             for k in (1, 3, 1000):
                 options = SearchOptions(k, unit, backend)
-                assert far.searcher.search(QUERIES, options) == near.searcher.search(QUERIES, options), (
+                assert far.searcher.search(QUERIES, options) == near.searcher.search(
+                    QUERIES, options
+                ), (
                     backend,
                     unit,
                     k,
@@ -72,21 +78,29 @@ def same_answers(near: KnowledgeBase, far: KnowledgeBase) -> None:
 def test_actors_find_what_one_process_finds(near: KnowledgeBase, far: KnowledgeBase) -> None:
     assert len(actors_of(far)) == 3
     same_answers(near, far)
-    assert far.searcher.search(QUERIES[:1], SearchOptions(3)) == near.searcher.search(QUERIES[:1], SearchOptions(3))
+    assert far.searcher.search(QUERIES[:1], SearchOptions(3)) == near.searcher.search(
+        QUERIES[:1], SearchOptions(3)
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["exact", "disk", "tiny"])
-def test_every_kind_of_index_is_searched_alike(folder: Path, three_nodes: Nodes, kind: IndexKind) -> None:
+def test_every_kind_of_index_is_searched_alike(
+    folder: Path, three_nodes: Nodes, kind: IndexKind
+) -> None:
     near = KnowledgeBase.open(folder, device="cpu", index=kind)
-    same_answers(near, KnowledgeBase.open(folder, device="cpu", index=kind, ray=three_nodes.address))
+    same_answers(
+        near, KnowledgeBase.open(folder, device="cpu", index=kind, ray=three_nodes.address)
+    )
 
 
 @pytest.mark.parametrize("sent_along", [2**20, 0])
 def test_an_actor_that_is_killed_is_started_again(
     near: KnowledgeBase, far: KnowledgeBase, monkeypatch: pytest.MonkeyPatch, sent_along: int
 ) -> None:
-    monkeypatch.setattr(searcher, "SENT_ALONG", sent_along)  # 0: actors read all queries in Ray's store
+    monkeypatch.setattr(
+        searcher, "SENT_ALONG", sent_along
+    )  # 0: actors read all queries in Ray's store
     before = process_of(far, 1)
     os.kill(before, signal.SIGKILL)
     assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
@@ -99,10 +113,17 @@ def test_an_actor_that_is_stopped_is_said_and_replaced(
     stopped, group = process_of(far, 2), actors_of(far)[2].group
     monkeypatch.setattr(searcher, "SEARCH_SECONDS", 3.0)
     os.kill(stopped, signal.SIGSTOP)
-    with pytest.raises(ClusterError, match="of 3 groups of shards were not searched: shard-") as raised:
+    with pytest.raises(
+        ClusterError, match="of 3 groups of shards were not searched: shard-"
+    ) as raised:
         far.query(QUERIES, 3)
-    said = "\n".join([str(raised.value), *raised.value.problems])  # on a busy machine, another one may be late, too
-    assert f"{group.names} of {group.folder}, node {actors_of(far)[2].node.address}: no answer in 3 seconds" in said
+    said = "\n".join(
+        [str(raised.value), *raised.value.problems]
+    )  # on a busy machine, another one may be late, too
+    assert (
+        f"{group.names} of {group.folder}, node {actors_of(far)[2].node.address}: no answer in 3 "
+        "seconds" in said
+    )
     monkeypatch.undo()
     assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
     assert process_of(far, 2) != stopped
@@ -114,7 +135,9 @@ def test_a_node_that_is_killed_is_replaced_by_another(
     try:
         three_nodes.kill(HEAD + 1)
         assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
-        assert capfd.readouterr().out == ""  # Ray's own messages are not between the answers of a command
+        assert (
+            capfd.readouterr().out == ""
+        )  # Ray's own messages are not between the answers of a command
     finally:
         three_nodes.add(HEAD + 1)
 
@@ -124,7 +147,9 @@ def test_only_chosen_pages_answer(near: KnowledgeBase, far: KnowledgeBase) -> No
     assert far.with_pages(ids).query(QUERIES, 30) == near.with_pages(ids).query(QUERIES, 30)
 
 
-def test_a_service_searches_on_the_cluster(near: KnowledgeBase, folder: Path, three_nodes: Nodes) -> None:
+def test_a_service_searches_on_the_cluster(
+    near: KnowledgeBase, folder: Path, three_nodes: Nodes
+) -> None:
     served = Folder(folder, device="cpu", ray=three_nodes.address).opened([])
     assert len(actors_of(served)) == 3
     assert served.query(QUERIES, 3) == near.query(QUERIES, 3)
@@ -134,7 +159,10 @@ def test_a_folder_that_a_node_does_not_have_is_said(
     folder: Path, far: KnowledgeBase, three_nodes: Nodes, tmp_path: Path
 ) -> None:
     groups = [dataclasses.replace(actor.group, folder=tmp_path / "kb") for actor in actors_of(far)]
-    with pytest.raises(ClusterError, match=rf"3 of 3 groups .* {groups[0].names} of {tmp_path}/kb, node 127.0.0.2: "):
+    with pytest.raises(
+        ClusterError,
+        match=rf"3 of 3 groups .* {groups[0].names} of {tmp_path}/kb, node 127.0.0.2: ",
+    ):
         searcher.RaySearcher(connection.connect(three_nodes.address).nodes, groups).open()
 
 
@@ -143,7 +171,11 @@ def test_a_folder_that_a_node_does_not_have_is_said(
     [
         ("kbq", "9.9", r"has kbq .*, this machine 9.9: install the same on all nodes"),
         ("torch", "9.9", r"has torch .*, this machine 9.9: install the same on all nodes"),
-        ("cpu", "x in float32", r"multiplies as .*, this machine as x in float32: their vectors would differ"),
+        (
+            "cpu",
+            "x in float32",
+            r"multiplies as .*, this machine as x in float32: their vectors would differ",
+        ),
     ],
 )
 def test_nodes_that_compute_otherwise_are_refused(
@@ -154,7 +186,11 @@ def test_nodes_that_compute_otherwise_are_refused(
     monkeypatch.setattr(connection, "own_software", lambda: other)
     with pytest.raises(ClusterError, match="3 nodes of the cluster cannot be used") as raised:
         connection.connect(three_nodes.address)
-    assert [problem.split()[1] for problem in raised.value.problems] == ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
+    assert [problem.split()[1] for problem in raised.value.problems] == [
+        "127.0.0.2",
+        "127.0.0.3",
+        "127.0.0.4",
+    ]
     assert re.search(said, raised.value.problems[0])
 
 
@@ -164,7 +200,10 @@ def test_nodes_that_compute_otherwise_are_refused(
         ("garbage", "'garbage' is not the address of a Ray cluster: write HOST:PORT of its head"),
         ("ray://127.0.0.2:10001", "is not the address of a Ray cluster"),
         ("127.0.0.2:99999999", "no Ray cluster answers at 127.0.0.2:99999999"),
-        ("127.0.0.9:1", r"no Ray cluster answers at 127.0.0.9:1 \(.*refused\): start its head there with"),
+        (
+            "127.0.0.9:1",
+            r"no Ray cluster answers at 127.0.0.9:1 \(.*refused\): start its head there with",
+        ),
         ("nowhere.invalid:6379", "no Ray cluster answers at nowhere.invalid:6379"),
     ],
 )
@@ -178,11 +217,14 @@ def test_a_process_has_one_cluster(far: KnowledgeBase, three_nodes: Nodes) -> No
     with (
         socket.create_server((host, 0)) as other,
         pytest.raises(
-            ClusterError, match=f"this process is connected to the Ray cluster at {host}:{port}: use that, or"
+            ClusterError,
+            match=f"this process is connected to the Ray cluster at {host}:{port}: use that, or",
         ),
     ):
         connection.connect(f"{host}:{other.getsockname()[1]}")
-    assert connection.connect(connection.LOCAL).nodes == connection.connect(three_nodes.address).nodes
+    assert (
+        connection.connect(connection.LOCAL).nodes == connection.connect(three_nodes.address).nodes
+    )
 
 
 def test_an_address_that_ray_writes_otherwise_is_the_same_cluster(
@@ -192,11 +234,15 @@ def test_an_address_that_ray_writes_otherwise_is_the_same_cluster(
     monkeypatch.setattr(connection, "_refuse_deaf", lambda address: None)
     with pytest.raises(ClusterError, match="this process is connected to the Ray cluster at"):
         connection.connect(name)
-    monkeypatch.setitem(connection._CONNECTED, name, three_nodes.address)  # as if it had been given at first
+    monkeypatch.setitem(
+        connection._CONNECTED, name, three_nodes.address
+    )  # as if it had been given at first
     assert connection.connect(name).nodes == connection.connect(three_nodes.address).nodes
 
 
-def test_what_was_changed_is_searched_on_the_cluster(folder: Path, three_nodes: Nodes, tmp_path: Path) -> None:
+def test_what_was_changed_is_searched_on_the_cluster(
+    folder: Path, three_nodes: Nodes, tmp_path: Path
+) -> None:
     shutil.copytree(folder, tmp_path / "kb")
     far = KnowledgeBase.open(tmp_path / "kb", device="cpu", ray=three_nodes.address)
     changed = far.delete("P3")
@@ -205,13 +251,17 @@ def test_what_was_changed_is_searched_on_the_cluster(folder: Path, three_nodes: 
     assert changed.query(QUERIES, 3) == near.query(QUERIES, 3)
 
 
-def test_a_cluster_builds_the_index_of_one_machine(folder: Path, three_nodes: Nodes, tmp_path: Path) -> None:
+def test_a_cluster_builds_the_index_of_one_machine(
+    folder: Path, three_nodes: Nodes, tmp_path: Path
+) -> None:
     shutil.copytree(folder, tmp_path / "kb", ignore=shutil.ignore_patterns("disk"))
     kb = KnowledgeBase.open(folder, device="cpu", index="exact")
     for path in (tmp_path / "kb").glob("shard-*/compact"):
         shutil.rmtree(path)
     far = KnowledgeBase(tmp_path / "kb", kb.manifest, kb.model, SearchTarget("exact"))
-    assert far.index_vectors("compact", recall=0.0, ray=three_nodes.address).index == kb.manifest.index
+    assert (
+        far.index_vectors("compact", recall=0.0, ray=three_nodes.address).index == kb.manifest.index
+    )
     for part in kb.manifest.parts(kb.manifest.index):
         assert snapshot(tmp_path / "kb" / part) == snapshot(folder / part)
 
@@ -227,11 +277,15 @@ def test_a_check_names_nodes_and_shards(folder: Path, three_nodes: Nodes) -> Non
     assert report.problems == ()
 
 
-def test_a_check_says_what_is_wrong(folder: Path, three_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_says_what_is_wrong(
+    folder: Path, three_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = dataclasses.replace(connection.own_software(), kbq="9.9")
     monkeypatch.setattr("kbq.cluster.nodes.own_software", lambda: other)
     report = check(three_nodes.address, folder)
-    said = f"node 127.0.0.4 has kbq {kbq.__version__}, this machine 9.9: install the same on all nodes"
+    said = (
+        f"node 127.0.0.4 has kbq {kbq.__version__}, this machine 9.9: install the same on all nodes"
+    )
     assert report.problems[2] == said
     assert report.groups == ()
 
@@ -239,7 +293,17 @@ def test_a_check_says_what_is_wrong(folder: Path, three_nodes: Nodes, monkeypatc
 @pytest.mark.slow
 def test_a_command_prints_what_it_prints_on_one_machine(folder: Path, three_nodes: Nodes) -> None:
     def printed(*words: str) -> str:
-        command = [sys.executable, "-m", "kbq", "query", *QUERIES[:2], "--kb", str(folder), "--json", *words]
+        command = [
+            sys.executable,
+            "-m",
+            "kbq",
+            "query",
+            *QUERIES[:2],
+            "--kb",
+            str(folder),
+            "--json",
+            *words,
+        ]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     assert printed("--ray", three_nodes.address) == printed()

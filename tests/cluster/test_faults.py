@@ -1,4 +1,6 @@
-"""Faults: what is wrong with a cluster, or changes under a search, is said; an answer is right, or there is none."""
+"""Faults: what is wrong with a cluster, or changes under a search, is said; an answer is right, or
+there is none.
+"""
 
 import os
 import shutil
@@ -45,10 +47,15 @@ def test_a_wrong_token_is_said_at_once() -> None:
         assert server.stdout
         address = server.stdout.readline().strip()
         command = [sys.executable, "-m", "kbq", "cluster", "check", address]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment("wrong"), check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment("wrong"), check=False
+        )
         server.communicate()
     assert done.returncode == 1
-    assert f"error: the Ray cluster at {address} refuses this machine's token: set RAY_AUTH_MODE=token" in done.stderr
+    assert (
+        f"error: the Ray cluster at {address} refuses this machine's token: set RAY_AUTH_MODE=token"
+        in done.stderr
+    )
     assert len(done.stderr.splitlines()) <= 2  # Ray's own complaint is one
 
 
@@ -58,14 +65,19 @@ def test_a_knowledge_base_that_changes_while_it_is_searched(
     shutil.copytree(folder, tmp_path / "kb")
     far = KnowledgeBase.open(tmp_path / "kb", device="cpu", ray=three_nodes.address)
     changed = KnowledgeBase.open(tmp_path / "kb", device="cpu").update(
-        [Page(f"P{n}", "Page", (Paragraph(0, "Marie Curie was born in Warsaw."),)) for n in range(60)]
+        [
+            Page(f"P{n}", "Page", (Paragraph(0, "Marie Curie was born in Warsaw."),))
+            for n in range(60)
+        ]
     )
     assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
     changed.compact()
     assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
     group = actors_of(far)[0].group
     os.kill(process_of(far, 0), signal.SIGKILL)  # who starts again finds other files
-    with pytest.raises(ClusterError, match=rf"^1 of 3 groups of shards were not searched: {group.names} of "):
+    with pytest.raises(
+        ClusterError, match=rf"^1 of 3 groups of shards were not searched: {group.names} of "
+    ):
         far.query(QUERIES, 3)
 
 

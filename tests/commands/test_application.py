@@ -20,9 +20,17 @@ GROUPS = ((), ("train",), ("index",), ("import",), ("cluster",))
     ("text", "room", "shown"),
     [
         ("Make a model of a checkpoint.", 40, "Make a model of a checkpoint"),
-        ("Read what others published: dumps, indexes.", 80, "Read what others published: dumps, indexes"),
+        (
+            "Read what others published: dumps, indexes.",
+            80,
+            "Read what others published: dumps, indexes",
+        ),
         ("Read what others published: dumps, indexes.", 38, "Read what others published"),
-        ("Check, clean and package\npredictions, at once. More.", 40, "Check, clean and package predictions"),
+        (
+            "Check, clean and package\npredictions, at once. More.",
+            40,
+            "Check, clean and package predictions",
+        ),
         ("Too long for any room", 3, "Too long for any room"),
         ("", 40, ""),
     ],
@@ -42,27 +50,48 @@ def test_help_is_not_cut_at_80_columns(
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines[1:] if line.endswith("...")]
     topics = lines[max(number for number, line in enumerate(lines) if line == "Options:") :]
-    rows = [line for line in topics if line.startswith("  ") and not line.startswith("    ") and "--" not in line]
+    rows = [
+        line
+        for line in topics
+        if line.startswith("  ") and not line.startswith("    ") and "--" not in line
+    ]
     assert len(rows) == len(command.commands[group[0]].commands if group else command.commands)
 
 
 def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
     asked = {"_KBQ_COMPLETE": "complete_bash", "COMP_WORDS": "kbq evaluate-", "COMP_CWORD": "1"}
-    program = [sys.executable, "-c", "import sys; sys.argv[0] = 'kbq'; from kbq.__main__ import main; main()"]
-    told = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, check=True)
+    program = [
+        sys.executable,
+        "-c",
+        "import sys; sys.argv[0] = 'kbq'; from kbq.__main__ import main; main()",
+    ]
+    told = subprocess.run(
+        program, env=os.environ | asked, capture_output=True, text=True, check=True
+    )
     assert told.stdout.split() == ["evaluate-table"]
     asked |= {"COMP_WORDS": "kbq fill --dat", "COMP_CWORD": "2"}
-    told = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        program, env=os.environ | asked, capture_output=True, text=True, check=True
+    )
     assert told.stdout.split() == ["--dates"]
 
 
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("fill t.csv born", "Got unexpected extra argument(s) (born): the columns to fill go after --relations"),
-        ("explain who was she", "Got unexpected extra argument(s) (was she): put quotes around a query of several"),
+        (
+            "fill t.csv born",
+            "Got unexpected extra argument(s) (born): the columns to fill go after --relations",
+        ),
+        (
+            "explain who was she",
+            "Got unexpected extra argument(s) (was she): put quotes around a query of several",
+        ),
         ("predict q.jsonl kb --task trex --out o", "(kb): the knowledge base goes after --kb"),
-        ("index vectors kb tiny", "the kind of index goes after --kind, a file of queries after --queries"),
+        (
+            "index vectors kb tiny",
+            "the kind of index goes after --kind, a file of queries after --queries",
+        ),
         ("index kb", "No such command 'kb': choose from vectors, bm25, sparta"),
         ("index vector kb", "No such command 'vector'. Did you mean 'vectors'?"),
     ],
@@ -78,7 +107,9 @@ def test_advice_names_commands_and_options_that_exist() -> None:
         for part in name.split():
             command = command.commands[part]
         options = {option for parameter in command.params for option in parameter.opts}
-        assert {word.strip(",") for word in advice.split() if word.startswith("--")} <= options, name
+        assert {word.strip(",") for word in advice.split() if word.startswith("--")} <= options, (
+            name
+        )
 
 
 @pytest.mark.parametrize("group", GROUPS)

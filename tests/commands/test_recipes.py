@@ -33,11 +33,29 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_training_by_the_paper(run: Run, given: dict[str, Any], tmp_path: Path) -> None:
     words = ["train", "encoders", "squad.json", "--init", "x", "--out", tmp_path / "out"]
-    assert run(*words, "--recipe", "paper", "--epochs", 2, "--distill", "r", "--distill-weight", 3).status == 1
+    assert (
+        run(
+            *words, "--recipe", "paper", "--epochs", 2, "--distill", "r", "--distill-weight", 3
+        ).status
+        == 1
+    )
     settings = given["settings"]
-    assert (settings.single_weight, settings.distill_weight, settings.negatives_weight) == (1.0, 3.0, 4.0)
-    assert (settings.epochs, settings.pre_batches, settings.pre_batches_from, settings.tokens_weight) == (2, 2, 0.5, 0)
-    assert (settings.learning_rate, settings.equal_trust, settings.same_answers) == (3e-5, True, True)
+    assert (settings.single_weight, settings.distill_weight, settings.negatives_weight) == (
+        1.0,
+        3.0,
+        4.0,
+    )
+    assert (
+        settings.epochs,
+        settings.pre_batches,
+        settings.pre_batches_from,
+        settings.tokens_weight,
+    ) == (2, 2, 0.5, 0)
+    assert (settings.learning_rate, settings.equal_trust, settings.same_answers) == (
+        3e-5,
+        True,
+        True,
+    )
     assert given["config"].shared_query_encoder is False
     run(*words)
     assert (given["settings"], given["config"].shared_query_encoder) == (TrainingSettings(), True)
@@ -47,7 +65,9 @@ def test_training_by_the_paper(run: Run, given: dict[str, Any], tmp_path: Path) 
 def test_tuning_by_the_paper(run: Run, given: dict[str, Any], tmp_path: Path) -> None:
     words = ["finetune", "a.jsonl", "b.jsonl:nq", "--kb", "kb", "--out", tmp_path / "out"]
     run(*words, "--recipe", "paper", "--examples", 5000, "-k", 50)
-    found = FinetuningSettings(**{name: given[name] for name in FinetuningSettings.__dataclass_fields__})
+    found = FinetuningSettings(
+        **{name: given[name] for name in FinetuningSettings.__dataclass_fields__}
+    )
     assert found == FinetuningSettings(
         learning_rate=3e-5, warmup=0.0, objective="phrase", k=50, epochs=10, patience=10, batch=12, keep=0.0,
         random_sample=True,

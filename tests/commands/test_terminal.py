@@ -1,4 +1,6 @@
-"""Terminal: whatever corpora, predictions, folders and arguments hold, none of it controls where it is shown."""
+"""Terminal: whatever corpora, predictions, folders and arguments hold, none of it controls where it
+is shown.
+"""
 
 import ast
 import dataclasses
@@ -20,16 +22,30 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.model.model import Model
 
 COMMANDS = Path(kbq.__file__).parent / "commands"
-# Whatever a terminal obeys, reorders or hides; without NUL, which no argument can hold. ESC, \r and \n are also ours.
+# Whatever a terminal obeys, reorders or hides; without NUL, which no argument can hold. ESC, \r and
+# \n are also ours.
 CHARACTERS = [
-    *(chr(code) for code in (*range(0x01, 0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n\r\x1b"),
+    *(
+        chr(code)
+        for code in (*range(0x01, 0x20), *range(0x7F, 0xA0))
+        if chr(code) not in "\t\n\r\x1b"
+    ),
     *"\u061c\u200b\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2060\u2064\u2066\u2067\u2068\u2069\u206f\ufeff",
     *"\U000e0001\U000e0041\U000e007f\ufff9",
 ]
 WITH_BARS = {
     "build", "index", "merge-kb", "predict", "finetune", "train", "augment", "update", "sync", "compact", "verify",
 }  # fmt: skip
-SEQUENCES = ["\x1b]0;renamed", "\x1b[5m", "\x1b[2J", "\x1b#8", "\nFORGED", "\rFORGED", "u\u200dv", "w\u200cx"]
+SEQUENCES = [
+    "\x1b]0;renamed",
+    "\x1b[5m",
+    "\x1b[2J",
+    "\x1b#8",
+    "\nFORGED",
+    "\rFORGED",
+    "u\u200dv",
+    "w\u200cx",
+]
 BAD = "Bad" + "".join(CHARACTERS) + "".join(SEQUENCES) + "[red]e[/red]"
 NAME = BAD.replace("/", "|")  # of a file
 OWN_STYLES = re.compile(r"\x1b\[(?:0|1|2|31|32)m")
@@ -112,33 +128,52 @@ TEXTS = [f"the river {BAD} was born in Paris", f"Marie {BAD} city of Warsaw"]
 @pytest.fixture
 def corpus(place: Path) -> Path:
     """Pages with such ids, titles and texts, and a bad line."""
-    pages = [{"id": f"{BAD} {number}", "title": f"{BAD} title", "paragraphs": TEXTS} for number in range(3)]
+    pages = [
+        {"id": f"{BAD} {number}", "title": f"{BAD} title", "paragraphs": TEXTS}
+        for number in range(3)
+    ]
     return write_lines(place / f"{NAME}.jsonl", *pages, {"id": BAD})
 
 
 @pytest.fixture
 def kb(place: Path, new_model: Callable[..., Model]) -> Path:
-    """A knowledge base of such pages, made with a model whose folder has such a name and such facts."""
+    """A knowledge base of such pages, made with a model whose folder has such a name and such
+    facts.
+    """
     from kbq.kb import KnowledgeBase
 
     paragraphs = tuple(Paragraph(number, text) for number, text in enumerate(TEXTS))
     pages = [Page(f"{BAD} {number}", f"{BAD} title", paragraphs) for number in range(3)]
     model = new_model()
-    model.config = dataclasses.replace(model.config, training={"command": BAD, BAD: BAD, "settings": {BAD: BAD}})
+    model.config = dataclasses.replace(
+        model.config, training={"command": BAD, BAD: BAD, "settings": {BAD: BAD}}
+    )
     model.save(place / "model")
     KnowledgeBase.build(pages, place / "kb", place / "model", device="cpu")
     return place / "kb"
 
 
 def record(number: int, answer: str, page: str, **more: Any) -> dict[str, Any]:
-    provenance = [{"wikipedia_id": page, "title": f"{BAD} page", "text": f"{BAD} text", "section": BAD}]
-    return {"id": f"{BAD} {number}", "output": [{"answer": answer, "provenance": provenance}], **more}
+    provenance = [
+        {"wikipedia_id": page, "title": f"{BAD} page", "text": f"{BAD} text", "section": BAD}
+    ]
+    return {
+        "id": f"{BAD} {number}",
+        "output": [{"answer": answer, "provenance": provenance}],
+        **more,
+    }
 
 
 @pytest.fixture
 def gold(place: Path) -> Path:
     records = (
-        record(n, f"{BAD} answer", f"{BAD} {n}", input=f"{BAD} [SEP] {BAD} relation", meta={"fold": BAD})
+        record(
+            n,
+            f"{BAD} answer",
+            f"{BAD} {n}",
+            input=f"{BAD} [SEP] {BAD} relation",
+            meta={"fold": BAD},
+        )
         for n in range(3)
     )
     return write_lines(place / "gold.jsonl", *records)
@@ -189,11 +224,26 @@ ASKED: list[tuple[str, ...]] = [
 ]
 
 
-@pytest.mark.parametrize("words", ASKED, ids=lambda words: " ".join(word for word in words if len(word) < 30))
+@pytest.mark.parametrize(
+    "words", ASKED, ids=lambda words: " ".join(word for word in words if len(word) < 30)
+)
 def test_nothing_of_a_knowledge_base_controls_the_terminal(
-    words: tuple[str, ...], kbq_at_terminal: Kbq, kb: Path, corpus: Path, gold: Path, guess: Path, place: Path
+    words: tuple[str, ...],
+    kbq_at_terminal: Kbq,
+    kb: Path,
+    corpus: Path,
+    gold: Path,
+    guess: Path,
+    place: Path,
 ) -> None:
-    names = {"KB": kb, "MODEL": place / "model", "CORPUS": corpus, "GOLD": gold, "GUESS": guess, "OUT": place / "out"}
+    names = {
+        "KB": kb,
+        "MODEL": place / "model",
+        "CORPUS": corpus,
+        "GOLD": gold,
+        "GUESS": guess,
+        "OUT": place / "out",
+    }
     shown = kbq_at_terminal(*(names.get(word, word) for word in words))
     assert r"\u202e" in shown.out + shown.err  # it is shown, and harmless
     check(shown, words[0] in WITH_BARS)
@@ -233,21 +283,33 @@ MEASURED: list[tuple[str, ...]] = [
 ]
 
 
-@pytest.mark.parametrize("words", MEASURED, ids=lambda words: " ".join(word for word in words if len(word) < 30))
+@pytest.mark.parametrize(
+    "words", MEASURED, ids=lambda words: " ".join(word for word in words if len(word) < 30)
+)
 def test_nothing_of_files_and_arguments_controls_the_terminal(
     words: tuple[str, ...], kbq_at_terminal: Kbq, gold: Path, guess: Path, place: Path
 ) -> None:
-    broken = write_lines(place / "broken.jsonl", {"id": BAD, "output": BAD, "title": BAD}, BAD, [BAD], {"id": 3})
+    broken = write_lines(
+        place / "broken.jsonl", {"id": BAD, "output": BAD, "title": BAD}, BAD, [BAD], {"id": 3}
+    )
     with broken.open("a") as file:
         file.write(f'{{"id": "{BAD}')
-    names = {"GOLD": gold, "GUESS": guess, "OUT": place / "out", "MISSING": place / "missing", "BROKEN": broken}
+    names = {
+        "GOLD": gold,
+        "GUESS": guess,
+        "OUT": place / "out",
+        "MISSING": place / "missing",
+        "BROKEN": broken,
+    }
     names |= {"OTHER": write_lines(place / "other.jsonl", record(7, BAD, BAD, input="a [SEP] b"))}
     shown = kbq_at_terminal(*(names.get(word, word) for word in words))
     assert r"\u202e" in shown.out + shown.err
     check(shown, words[0] in WITH_BARS)
 
 
-def test_json_holds_every_character(kbq_at_terminal: Kbq, guess: Path, gold: Path, place: Path) -> None:
+def test_json_holds_every_character(
+    kbq_at_terminal: Kbq, guess: Path, gold: Path, place: Path
+) -> None:
     shown = kbq_at_terminal("evaluate", guess, gold, "--by", "meta.fold", "--json")
     groups = json.dumps(json.loads(shown.out), ensure_ascii=False)
     assert json.dumps(BAD, ensure_ascii=False)[1:-1] in groups
@@ -283,7 +345,9 @@ def printing_calls(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
-            if called in ("print", "typer.echo", "typer.secho", "typer.style") or called.endswith(".write"):
+            if called in ("print", "typer.echo", "typer.secho", "typer.style") or called.endswith(
+                ".write"
+            ):
                 yield called
 
 

@@ -51,7 +51,12 @@ def test_markdown_with_front_matter_and_marks(tmp_path: Path, end: str) -> None:
     page = only_page(tmp_path, "stone-bridge.md", FRONT.replace("\n", end))
     assert (page.page_id, page.title) == ("stone-bridge.md", "Stone Bridge")
     url = "https://example.org/bridge"
-    assert page.metadata == {"author": "Jane Roe", "source": url, "tags": ["bridge", "stone"], "url": url}
+    assert page.metadata == {
+        "author": "Jane Roe",
+        "source": url,
+        "tags": ["bridge", "stone"],
+        "url": url,
+    }
     assert words(page) == [
         "Another heading – The Stone Bridge was designed by Ann Aal.",
         "See AAL.",
@@ -100,7 +105,10 @@ PAGE = """<!DOCTYPE html><!-- saved from url=(0020)https://m.org/bridge -->
 
 def test_html_as_its_reader_sees_it(tmp_path: Path) -> None:
     page = only_page(tmp_path, "b.html", PAGE)
-    assert (page.title, page.metadata) == ("Stone Bridge", {"language": "de", "url": "https://m.org/bridge"})
+    assert (page.title, page.metadata) == (
+        "Stone Bridge",
+        {"language": "de", "url": "https://m.org/bridge"},
+    )
     assert words(page) == [
         "Stone Bridge – 1410, Farvik – By Ann Aal, in 1410.",
         "Café & bar, 5 km2",
@@ -121,15 +129,25 @@ def test_tables_are_corpora(name: str, tmp_path: Path) -> None:
         pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs it")
         parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs it")
         values = [list(column) for column in zip(*ROWS, strict=True)]
-        parquet.write_table(pyarrow.table(dict(zip(columns, [*values, [1, None]], strict=True))), tmp_path / name)
+        parquet.write_table(
+            pyarrow.table(dict(zip(columns, [*values, [1, None]], strict=True))), tmp_path / name
+        )
     elif name.startswith("c.json"):
         objects = [dict(zip(columns, [*row, 1], strict=True)) for row in ROWS]
-        text = json.dumps(objects, indent=1) if name == "c.json" else "\n".join(map(json.dumps, objects))
+        text = (
+            json.dumps(objects, indent=1)
+            if name == "c.json"
+            else "\n".join(map(json.dumps, objects))
+        )
         (tmp_path / name).write_text(text)
     else:
         ends = {"c.csv": ('"', ","), "c.tsv": ("", "\t")}[name]
         shown = [
-            [ends[0] + cell.replace("\n", "\n" if ends[0] else " ") + ends[0] for cell in (*row, "1")] for row in ROWS
+            [
+                ends[0] + cell.replace("\n", "\n" if ends[0] else " ") + ends[0]
+                for cell in (*row, "1")
+            ]
+            for row in ROWS
         ]
         (tmp_path / name).write_text("\n".join(ends[1].join(row) for row in [columns, *shown]))
     pages = list(read_corpus(tmp_path / name, columns=CorpusColumns("qid", "name", "abstract")))
@@ -150,7 +168,9 @@ def test_tables_are_corpora(name: str, tmp_path: Path) -> None:
 def test_a_row_with_more_fields_than_columns_is_a_bad_line(tmp_path: Path) -> None:
     (tmp_path / "c.csv").write_text("title,text\na,b\nWashington, D.C.,x\nc,d\n")
     problems: list[Exception] = []
-    assert [page.page_id for page in read_corpus(tmp_path / "c.csv", on_bad_line=problems.append)] == ["a", "c"]
+    assert [
+        page.page_id for page in read_corpus(tmp_path / "c.csv", on_bad_line=problems.append)
+    ] == ["a", "c"]
     assert [str(one).split(": ")[0].removeprefix(str(tmp_path)) for one in problems] == ["/c.csv:3"]
 
 

@@ -1,4 +1,6 @@
-"""Mail, encodings and marks of other programs: what a person reads of them is text, and nothing else."""
+"""Mail, encodings and marks of other programs: what a person reads of them is text, and nothing
+else.
+"""
 
 import random
 from email.message import EmailMessage
@@ -15,7 +17,11 @@ def texts(reading: Reading) -> list[list[str]]:
 
 def mail(text: str, html: str = "", subject: str = "The pier") -> EmailMessage:
     message = EmailMessage()
-    message["From"], message["Subject"], message["Date"] = "Ann <a@b.org>", subject, "Tue, 7 May 2019 10:00:00 +0200"
+    message["From"], message["Subject"], message["Date"] = (
+        "Ann <a@b.org>",
+        subject,
+        "Tue, 7 May 2019 10:00:00 +0200",
+    )
     message.set_content(text)
     if html:
         message.add_alternative(html, subtype="html")
@@ -55,7 +61,8 @@ def test_wide_letters_without_a_mark(name: str) -> None:
     draw = random.Random(name)
     for _ in range(1000):
         words = [
-            "".join(draw.choices("abcdefghijklmnop é ö ł Ж", k=draw.randint(1, 9))) for _ in range(draw.randint(3, 40))
+            "".join(draw.choices("abcdefghijklmnop é ö ł Ж", k=draw.randint(1, 9)))
+            for _ in range(draw.randint(3, 40))
         ]
         text = " ".join(words)
         assert decode(text.encode(name)) == (text, name)
@@ -77,7 +84,11 @@ def test_marks_and_numbers_of_markdown(text: str, expected: list[str]) -> None:
 
 def test_a_formula_does_not_refuse_a_document() -> None:
     pytest.importorskip("pypandoc", reason="it reads LaTeX")
-    table = r"$$ B = \left( \begin{tabular}{c|c} $0$ & $1$ \\ \hline $1$ & $0$ \end{tabular} \right) $$"
-    reading = read_document(f"Ann built it.\n\n{table}\n\n\\input{{other}}\nIt closed.".encode(), ".tex")
+    table = (
+        r"$$ B = \left( \begin{tabular}{c|c} $0$ & $1$ \\ \hline $1$ & $0$ \end{tabular} \right) $$"
+    )
+    reading = read_document(
+        f"Ann built it.\n\n{table}\n\n\\input{{other}}\nIt closed.".encode(), ".tex"
+    )
     assert texts(reading) == [["Ann built it.", "It closed."]]
     assert reading.left_out == {"formulas": 1, "files that it includes": 1}

@@ -42,7 +42,14 @@ def presentation() -> bytes:
     slide = made.slides.add_slide(made.slide_layouts[5])
     slide.shapes.title.text = "Orr Hall"
     box = slide.shapes.add_textbox(0, 0, Inches(1), Inches(1)).text_frame.paragraphs[0]
-    for text, baseline in (("It is 10", ""), ("6", "30000"), (" km", ""), ("2", "30000"), (" lar", ""), ("ge.", "")):
+    for text, baseline in (
+        ("It is 10", ""),
+        ("6", "30000"),
+        (" km", ""),
+        ("2", "30000"),
+        (" lar", ""),
+        ("ge.", ""),
+    ):
         run = box.add_run()
         run.text = text
         if baseline:
@@ -71,15 +78,29 @@ def test_rtf_reads_as_in_libreoffice(tmp_path: Path) -> None:
         pytest.skip("it needs LibreOffice")
     draw = random.Random(5)
     fonts = {0: ("0", "cp1252"), 1: ("238", "cp1250"), 2: ("204", "cp1251"), 3: ("161", "cp1253")}
-    table = "".join(f"{{\\f{font}\\fnil\\fcharset{charset} Arial;}}" for font, (charset, _) in fonts.items())
+    table = "".join(
+        f"{{\\f{font}\\fnil\\fcharset{charset} Arial;}}" for font, (charset, _) in fonts.items()
+    )
     lines = []
     for number in range(int(os.environ.get("KBQ_CASES", "100"))):
         line = f"w{number} "
         for _ in range(draw.randint(1, 6)):
             font = draw.choice(list(fonts))
-            letters = "".join(f"\\'{draw.randint(0xE0, 0xFE):02x}" for _ in range(draw.randint(1, 4)))
-            unicode = draw.choice(["\\u352?", "\\uc0\\u352 ", "\\uc2\\u352??", "\\uc1\\u322\\'b3", "{\\uc0\\u8211 }"])
-            line += draw.choice([f"{{\\f{font} {letters}}}", f"\\f{font} {letters}", f"{{{unicode}a}}", "b", "\\u233?"])
+            letters = "".join(
+                f"\\'{draw.randint(0xE0, 0xFE):02x}" for _ in range(draw.randint(1, 4))
+            )
+            unicode = draw.choice(
+                ["\\u352?", "\\uc0\\u352 ", "\\uc2\\u352??", "\\uc1\\u322\\'b3", "{\\uc0\\u8211 }"]
+            )
+            line += draw.choice(
+                [
+                    f"{{\\f{font} {letters}}}",
+                    f"\\f{font} {letters}",
+                    f"{{{unicode}a}}",
+                    "b",
+                    "\\u233?",
+                ]
+            )
         lines.append(f"\\pard\\f0\\uc1 {line}\\par")
     made = f"{{\\rtf1\\ansi\\ansicpg1252\\deff0{{\\fonttbl{table}}}\n{''.join(lines)}}}".encode()
     (tmp_path / "a.rtf").write_bytes(made)
@@ -90,7 +111,11 @@ def test_rtf_reads_as_in_libreoffice(tmp_path: Path) -> None:
         "--convert-to",
         "txt:Text (encoded):UTF8",
     ]
-    subprocess.run([*command, "--outdir", str(tmp_path), str(tmp_path / "a.rtf")], check=True, capture_output=True)
+    subprocess.run(
+        [*command, "--outdir", str(tmp_path), str(tmp_path / "a.rtf")],
+        check=True,
+        capture_output=True,
+    )
     shown = (tmp_path / "a.txt").read_text("utf-8-sig").split("\n")
     wanted = [" ".join(line.split()) for line in shown if line.strip()]
     read = texts(made, ".rtf")

@@ -1,4 +1,6 @@
-"""Random documents: what python-docx, odfpy, python-pptx and reportlab write is what is read, word for word."""
+"""Random documents: what python-docx, odfpy, python-pptx and reportlab write is what is read, word
+for word.
+"""
 
 import io
 import os
@@ -39,13 +41,16 @@ class Words:
         """Return a sentence in pieces, which may break within words."""
         text = " ".join(self.some())
         places = sorted(self.draw.randint(0, len(text)) for _ in range(self.draw.randint(0, 3)))
-        return [text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)]
+        return [
+            text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)
+        ]
 
     def rows(self) -> list[list[str]]:
         """Return the cells of a table without a header; some are empty."""
         width, height = self.draw.randint(2, 4), self.draw.randint(1, 3)
         return [
-            [" ".join(self.some(2)) if self.draw.random() < 0.8 else "" for _ in range(width)] for _ in range(height)
+            [" ".join(self.some(2)) if self.draw.random() < 0.8 else "" for _ in range(width)]
+            for _ in range(height)
         ]
 
 
@@ -109,7 +114,20 @@ def odt(words: Words) -> bytes:
     from odf.draw import CustomShape, Frame, TextBox
     from odf.opendocument import OpenDocumentText
     from odf.table import Table, TableCell, TableColumn, TableRow
-    from odf.text import H, LineBreak, List, ListItem, Note, NoteBody, NoteCitation, P, S, Section, Span, Tab
+    from odf.text import (
+        H,
+        LineBreak,
+        List,
+        ListItem,
+        Note,
+        NoteBody,
+        NoteCitation,
+        P,
+        S,
+        Section,
+        Span,
+        Tab,
+    )
 
     made, draw = OpenDocumentText(), words.draw
 
@@ -200,7 +218,9 @@ def pptx(words: Words) -> bytes:
             kind, size = draw.random(), Inches(1)
             if kind < 0.3:
                 rows = words.rows()
-                table = slide.shapes.add_table(len(rows), len(rows[0]), size, size, size, size).table
+                table = slide.shapes.add_table(
+                    len(rows), len(rows[0]), size, size, size, size
+                ).table
                 table.first_row = False
                 for number, row in enumerate(rows):
                     for column, text in enumerate(row):
@@ -230,7 +250,10 @@ def pdf(words: Words) -> bytes:
         story.append(Spacer(1, 6 * (number % 3)))
     made = BaseDocTemplate(buffer, pagesize=A5)
     width = made.width / columns - 6
-    frames = [Frame(made.leftMargin + n * (width + 12), made.bottomMargin, width, made.height) for n in range(columns)]
+    frames = [
+        Frame(made.leftMargin + n * (width + 12), made.bottomMargin, width, made.height)
+        for n in range(columns)
+    ]
 
     def edges(canvas: Any, template: Any) -> None:
         canvas.setFont("Helvetica", 8)
@@ -259,7 +282,9 @@ def differences(kind: str, seeds: range) -> Iterator[tuple[int, list[str], list[
         content = WRITERS[kind](words)
         if not words.written:
             continue
-        texts = [text for _, several in read_document(content, f".{kind}").pages for text in several]
+        texts = [
+            text for _, several in read_document(content, f".{kind}").pages for text in several
+        ]
         read = re.findall(r"w[a-k]+z", " ".join(texts))
         if read != words.written:
             yield seed, words.written, read

@@ -24,7 +24,12 @@ from kbq.corpus.readers import checked_pages, read_corpus
 from kbq.errors import CorpusError, KbqError
 
 STRICT = DocumentOptions(strict=True)
-KILT_LINE = {"_id": "1", "wikipedia_id": "1", "wikipedia_title": "Rain", "text": ["Rain\n", "It falls.\n"]}
+KILT_LINE = {
+    "_id": "1",
+    "wikipedia_id": "1",
+    "wikipedia_title": "Rain",
+    "text": ["Rain\n", "It falls.\n"],
+}
 KILT_PAGE = Page("1", "Rain", (Paragraph(1, "It falls.\n"),))
 JSONL_LINE = {"id": 7, "title": "雨", "text": "雨が降る。\n\n止む。"}
 JSONL_PAGE = Page("7", "雨", (Paragraph(0, "雨が降る。"), Paragraph(1, "止む。")))
@@ -33,7 +38,9 @@ SQUAD = {
     "data": [{"title": "New_York", "paragraphs": [{"context": " A city.", "qas": []}]}],
 }
 SQUAD_PAGE = Page("New_York", "New York", (Paragraph(0, " A city."),))
-DPR = 'id\ttext\ttitle\n1\t"A ""god"" of rain."\tChaac\n2\tHe has an axe.\tChaac\n3\tSnow.\t"""S"""\n'
+DPR = (
+    'id\ttext\ttitle\n1\t"A ""god"" of rain."\tChaac\n2\tHe has an axe.\tChaac\n3\tSnow.\t"""S"""\n'
+)
 DPR_PAGES = [
     Page("1", "Chaac", (Paragraph(1, 'A "god" of rain.'), Paragraph(2, "He has an axe."))),
     Page("3", '"S"', (Paragraph(3, "Snow."),)),
@@ -121,20 +128,29 @@ def test_kilt_first_line_that_is_not_the_title_is_a_paragraph(tmp_path: Path) ->
 
 def test_pages_without_paragraphs_are_pages(tmp_path: Path) -> None:
     source = write_lines(
-        tmp_path, {"id": "a", "title": "", "text": " \n\n "}, {"id": "b", "title": "B", "paragraphs": []}
+        tmp_path,
+        {"id": "a", "title": "", "text": " \n\n "},
+        {"id": "b", "title": "B", "paragraphs": []},
     )
     assert list(read_corpus(source)) == [Page("a", "", ()), Page("b", "B", ())]
 
 
 def test_jsonl_paragraphs_as_they_are(tmp_path: Path) -> None:
-    source = write_lines(tmp_path, {"id": " a ", "title": " A\n", "paragraphs": ["one\n\none", "", " two "]})
+    source = write_lines(
+        tmp_path, {"id": " a ", "title": " A\n", "paragraphs": ["one\n\none", "", " two "]}
+    )
     paragraphs = (Paragraph(0, "one\n\none"), Paragraph(2, " two "))
     assert list(read_corpus(source)) == [Page("a", "A", paragraphs)]
 
 
 def test_jsonl_text_is_split_at_blank_lines(tmp_path: Path) -> None:
-    source = write_lines(tmp_path, {"id": "a", "title": "A", "text": "\none\ntwo\r\n \t\r\n\n  three \n"})
-    assert [paragraph.text for paragraph in next(read_corpus(source)).paragraphs] == ["one\ntwo ", "  three "]
+    source = write_lines(
+        tmp_path, {"id": "a", "title": "A", "text": "\none\ntwo\r\n \t\r\n\n  three \n"}
+    )
+    assert [paragraph.text for paragraph in next(read_corpus(source)).paragraphs] == [
+        "one\ntwo ",
+        "  three ",
+    ]
 
 
 def test_text_of_every_script_and_length(tmp_path: Path) -> None:
@@ -152,7 +168,11 @@ def test_text_of_every_script_and_length(tmp_path: Path) -> None:
 
 
 def test_squad_id_and_several_articles(tmp_path: Path) -> None:
-    article = {"title": "New_York", "id": 1147, "paragraphs": [{"context": ""}, {"context": "City"}]}
+    article = {
+        "title": "New_York",
+        "id": 1147,
+        "paragraphs": [{"context": ""}, {"context": "City"}],
+    }
     source = write(tmp_path, json.dumps({"data": [article, article | {"id": 2}]}))
     paragraphs = (Paragraph(1, "City"),)
     assert list(read_corpus(source)) == [
@@ -162,7 +182,9 @@ def test_squad_id_and_several_articles(tmp_path: Path) -> None:
 
 
 def test_dpr_pages_are_neighbouring_rows(tmp_path: Path) -> None:
-    source = write(tmp_path, "5\tfive\tA\n4\tfour\tA\n6\t \tB\n7\tseven\tA\n8\teight\t\n9\tnine\t\n")
+    source = write(
+        tmp_path, "5\tfive\tA\n4\tfour\tA\n6\t \tB\n7\tseven\tA\n8\teight\t\n9\tnine\t\n"
+    )
     assert list(read_corpus(source, "dpr")) == [
         Page("5", "A", (Paragraph(5, "five"), Paragraph(4, "four"))),
         Page("6", "B", ()),
@@ -189,7 +211,9 @@ x = 1
 
 
 def test_a_hidden_file_that_is_named_is_read(tmp_path: Path) -> None:
-    assert [page.title for page in read_corpus(write(tmp_path, "Some text.", ".notes.txt"))] == [".notes"]
+    assert [page.title for page in read_corpus(write(tmp_path, "Some text.", ".notes.txt"))] == [
+        ".notes"
+    ]
 
 
 def test_folder_of_text_files(tmp_path: Path) -> None:
@@ -207,7 +231,12 @@ def test_folder_of_text_files(tmp_path: Path) -> None:
         Page(
             "b/rain.MD",
             "Rain in Spain",
-            ["Rain in Spain – It falls on the plain.", "Why – it is wet", "# no heading x = 1", "#hashtag"],
+            [
+                "Rain in Spain – It falls on the plain.",
+                "Why – it is wet",
+                "# no heading x = 1",
+                "#hashtag",
+            ],
         ),
     ]
 
@@ -237,16 +266,20 @@ def test_a_link_to_a_text_that_is_gone_is_a_bad_line(tmp_path: Path) -> None:
     (tmp_path / "corpus" / ".#lock.txt").symlink_to("user@host")  # as an editor makes
     problems: list[KbqError] = []
     assert [
-        page.page_id for page in read_corpus(tmp_path / "corpus", on_bad_line=problems.append, documents=STRICT)
+        page.page_id
+        for page in read_corpus(tmp_path / "corpus", on_bad_line=problems.append, documents=STRICT)
     ] == ["one.txt"]
     assert sorted(str(problem).removeprefix(f"{tmp_path}/corpus/") for problem in problems) == [
         "gone.txt: cannot be read (No such file or directory): check its path and permissions",
-        "self.md: cannot be read (Too many levels of symbolic links): check its path and permissions",
+        "self.md: cannot be read (Too many levels of symbolic links): check its path and "
+        "permissions",
     ]
 
 
 @pytest.mark.parametrize("locked", ["closed", "linked", "closed/deep", "."])
-def test_a_folder_that_may_not_be_read_is_said(locked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_may_not_be_read_is_said(
+    locked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, "1.", "corpus/one.txt")
     write(tmp_path, "2.", "corpus/closed/deep/two.txt")
     write(tmp_path, "3.", "elsewhere/three.txt")
@@ -262,16 +295,22 @@ def test_a_folder_that_may_not_be_read_is_said(locked: str, tmp_path: Path, monk
 
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(
-        CorpusError, match=rf"^{corpus / locked}: cannot be read \(Permission denied\): check its path and permissions$"
+        CorpusError,
+        match=rf"^{corpus / locked}: cannot be read \(Permission denied\): check its path and permissions$",
     ):
         list(read_corpus(corpus, documents=STRICT))
     problems: list[KbqError] = []
     ids = {"closed": ["linked/three.txt", "one.txt"], "linked": ["closed/deep/two.txt", "one.txt"]}
     if locked == ".":
-        with pytest.raises(CorpusError, match=r"contains no \.txt, \.md, \.html, \.docx, .* or \.parquet file"):
+        with pytest.raises(
+            CorpusError, match=r"contains no \.txt, \.md, \.html, \.docx, .* or \.parquet file"
+        ):
             list(read_corpus(corpus, on_bad_line=problems.append, documents=STRICT))
     else:
-        found = [page.page_id for page in read_corpus(corpus, on_bad_line=problems.append, documents=STRICT)]
+        found = [
+            page.page_id
+            for page in read_corpus(corpus, on_bad_line=problems.append, documents=STRICT)
+        ]
         assert found == ids[locked.partition("/")[0]]
     assert len(problems) == 1
 
@@ -302,7 +341,9 @@ def test_what_another_user_may_not_read_is_said(
         os.seteuid(65534)
         if closed.endswith(".txt") and not os.access(sys.executable, os.X_OK, effective_ids=True):
             pytest.skip("another user may not start this Python, in which a file is read")
-        with pytest.raises(CorpusError, match=rf"^{said}: cannot be read \(Permission denied\): check its path"):
+        with pytest.raises(
+            CorpusError, match=rf"^{said}: cannot be read \(Permission denied\): check its path"
+        ):
             list(read_corpus("corpus", documents=STRICT))
     finally:
         os.seteuid(0)
@@ -322,9 +363,17 @@ CLEAN = {"url": "https://a.org", "tags": ["Café", {"dé": "a b"}], "n": 1.5, "n
     [
         (JSONL_LINE | METADATA, "jsonl", CLEAN),
         ({"id": 1, "title": "", "paragraphs": []} | METADATA, "jsonl", CLEAN),
-        ({"id": 1, "title": "", "text": "", "wikipedia_id": 3, "_id": 4}, "jsonl", {"wikipedia_id": 3, "_id": 4}),
+        (
+            {"id": 1, "title": "", "text": "", "wikipedia_id": 3, "_id": 4},
+            "jsonl",
+            {"wikipedia_id": 3, "_id": 4},
+        ),
         (KILT_LINE | METADATA | {"anchors": [], "categories": "x"}, "kilt", CLEAN),
-        (KILT_LINE | {"history": {"pageid": "1"}, "id": 7}, "kilt", {"history": {"pageid": "1"}, "id": 7}),
+        (
+            KILT_LINE | {"history": {"pageid": "1"}, "id": 7},
+            "kilt",
+            {"history": {"pageid": "1"}, "id": 7},
+        ),
         (JSONL_LINE, "jsonl", {}),
     ],
 )
@@ -343,7 +392,10 @@ def nested(depth: int) -> str:
 @pytest.mark.parametrize(
     ("field", "problem"),
     [
-        ('"score": NaN', "score is NaN: write text, a finite number, true, false, null, a list or an object"),
+        (
+            '"score": NaN',
+            "score is NaN: write text, a finite number, true, false, null, a list or an object",
+        ),
         ('"a": [1, {"b": -Infinity}]', "a[1].b is -Infinity: write text, a finite number"),
         ('"a": 1e999', "a is Infinity: write text, a finite number"),
         ('"\u00e9": 1, "e\u0301": 2', "the page has two fields 'é': give each its own name"),
@@ -353,7 +405,9 @@ def nested(depth: int) -> str:
     ],
 )
 def test_metadata_that_is_no_json_is_a_bad_line(field: str, problem: str, tmp_path: Path) -> None:
-    source = write(tmp_path, f'{{"id": 1, "title": "", "text": "", {field}}}\n' + json.dumps(JSONL_LINE))
+    source = write(
+        tmp_path, f'{{"id": 1, "title": "", "text": "", {field}}}\n' + json.dumps(JSONL_LINE)
+    )
     problems: list[KbqError] = []
     assert list(read_corpus(source, "jsonl", problems.append)) == [JSONL_PAGE]
     assert len(problems) == 1
@@ -389,10 +443,15 @@ def test_cells_of_a_table_become_json_or_are_bad_lines(tmp_path: Path) -> None:
         ({"a": math.nan}, "page '1': a is NaN: write text, a finite number"),
         ({"a": (1, 2)}, "page '1': a is (1, 2): write text"),
         ({"a": {1: "b"}}, "page '1': a has the field 1: use text as its name"),
-        ({"a": ["\ud800"]}, "page '1': metadata contains '\\ud800', half of a character: leave it out"),
+        (
+            {"a": ["\ud800"]},
+            "page '1': metadata contains '\\ud800', half of a character: leave it out",
+        ),
     ],
 )
-def test_metadata_that_are_made_in_python_are_json(metadata: dict[str, object], problem: str) -> None:
+def test_metadata_that_are_made_in_python_are_json(
+    metadata: dict[str, object], problem: str
+) -> None:
     with pytest.raises(CorpusError, match=re.escape(problem)):
         list(checked_pages([Page("1", "", metadata=metadata)]))
 
@@ -434,15 +493,24 @@ BAD = [
     (
         "kilt",
         "{",
-        ":1: not JSON (Expecting property name enclosed in double quotes, column 2): write one object",
+        ":1: not JSON (Expecting property name enclosed in double quotes, column 2): write one "
+        "object",
     ),
     ("kilt", "[]", " contains no pages"),
-    ("kilt", kilt(wikipedia_id=None), ":1: wikipedia_id is missing: write a whole number, or text without"),
+    (
+        "kilt",
+        kilt(wikipedia_id=None),
+        ":1: wikipedia_id is missing: write a whole number, or text without",
+    ),
     ("kilt", kilt(wikipedia_id=True), ":1: wikipedia_id is True: write a whole number, or"),
     ("kilt", kilt(wikipedia_id=1.5), ":1: wikipedia_id is 1.5: write a whole number, or"),
     ("kilt", kilt(wikipedia_id=" "), ":1: wikipedia_id is ' ': write a whole number, or"),
     ("kilt", kilt(wikipedia_id="a\nb"), ":1: wikipedia_id is 'a\\nb': write a whole number, or"),
-    ("kilt", kilt(wikipedia_id="\ud800"), ":1: wikipedia_id is '\\ud800': write a whole number, or"),
+    (
+        "kilt",
+        kilt(wikipedia_id="\ud800"),
+        ":1: wikipedia_id is '\\ud800': write a whole number, or",
+    ),
     ("kilt", kilt(wikipedia_title=12), ":1: wikipedia_title is 12: write text in quotes"),
     ("kilt", kilt(text="Rain"), ":1: text is 'Rain': write a list"),
     ("kilt", kilt(text=["Rain", None]), ":1: text[1] is missing: write text in quotes"),
@@ -453,43 +521,70 @@ BAD = [
         jsonl(title="x" * 4097),
         f":1: the title '{'x' * 40}'… has 4,097 characters: shorten it to 4,096 at most",
     ),
-    ("jsonl", jsonl(id="x" * 4097), f":1: the page id '{'x' * 40}'… has 4,097 characters: shorten it to 4,096 at most"),
+    (
+        "jsonl",
+        jsonl(id="x" * 4097),
+        f":1: the page id '{'x' * 40}'… has 4,097 characters: shorten it to 4,096 at most",
+    ),
     ("jsonl", jsonl(text=["a"]), ":1: text is ['a']: write text in quotes"),
-    ("jsonl", jsonl(paragraphs=["a"]), ":1: the page has both text and paragraphs: keep one of them"),
-    ("jsonl", '{"id": 1, "title": "", "paragraphs": [1]}', ":1: paragraphs[0] is 1: write text in quotes"),
+    (
+        "jsonl",
+        jsonl(paragraphs=["a"]),
+        ":1: the page has both text and paragraphs: keep one of them",
+    ),
+    (
+        "jsonl",
+        '{"id": 1, "title": "", "paragraphs": [1]}',
+        ":1: paragraphs[0] is 1: write text in quotes",
+    ),
     ("jsonl", "\n\n" + jsonl(title=0), ":3: title is 0: write text in quotes"),
     (
         "squad",
         "{",
-        ": not JSON (Expecting property name enclosed in double quotes: line 2 column 1 (char 2)): write",
+        ": not JSON (Expecting property name enclosed in double quotes: line 2 column 1 (char "
+        "2)): write",
     ),
     ("squad", "[]", ": it has no list of articles: write one object"),
     ("squad", '{"data": {}}', ": it has no list of articles: write one object"),
     ("squad", squad("x"), ": article 1: the article is 'x': write an object"),
     ("squad", squad({"paragraphs": []}), ": article 1: title is missing: write text in quotes"),
     ("squad", squad({"title": "A"}), ": article 1: paragraphs is missing: write a list"),
-    ("squad", squad({"title": "A", "paragraphs": [0]}), ": article 1: paragraphs[0] is 0: write an object"),
+    (
+        "squad",
+        squad({"title": "A", "paragraphs": [0]}),
+        ": article 1: paragraphs[0] is 0: write an object",
+    ),
     (
         "squad",
         squad({"title": "A", "paragraphs": [{}]}),
         ": article 1: paragraphs[0].context is missing: write text",
     ),
-    ("dpr", "a\tb", ":1: ['a', 'b'] is not a passage: write id (up to 9 digits), text and title, sep"),
+    (
+        "dpr",
+        "a\tb",
+        ":1: ['a', 'b'] is not a passage: write id (up to 9 digits), text and title, sep",
+    ),
     ("dpr", "-1\tb\tc", ":1: ['-1', 'b', 'c'] is not a passage"),
     ("dpr", "1234567890\tb\tc", ":1: ['1234567890', 'b', 'c'] is not a passage"),
     (
         "dpr",
         '1\t"b\tc',
-        ":1: unexpected end of data: enclose the text in quotation marks and double those inside it",
+        ":1: unexpected end of data: enclose the text in quotation marks and double those inside "
+        "it",
     ),
     ("dpr", '1\t"b" c\td', ":1: '\t' expected after '\"': enclose the text in quotation marks"),
     ("dpr", "1\tb\tc\n1\td\tc", ":1: passages of 'c' share an id: give every passage its own"),
     (
         "auto",
         "Rain falls.",
-        ": the first line 'Rain falls.' is not in a known format: choose the format: kilt, jsonl, squad, dpr",
+        ": the first line 'Rain falls.' is not in a known format: choose the format: kilt, jsonl, "
+        "squad, dpr",
     ),
-    ("auto", '{"id": 1}', ": the first line '{\"id\": 1}' is not in a known format: choose the format: kilt"),
+    (
+        "auto",
+        '{"id": 1}',
+        ": the first line '{\"id\": 1}' is not in a known format: choose the format: kilt",
+    ),
     ("auto", "", " contains no pages: check that it is the right file"),
     ("auto", "\n \n", " contains no pages"),
     ("kilt", "", " contains no pages"),
@@ -507,7 +602,10 @@ def test_broken_corpus(tmp_path: Path, format: CorpusFormat, content: str, probl
 
 
 def test_unknown_format(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="format 'csv' is unknown: choose the format: kilt, jsonl, squad, dpr, msm"):
+    with pytest.raises(
+        CorpusError,
+        match="format 'csv' is unknown: choose the format: kilt, jsonl, squad, dpr, msm",
+    ):
         list(read_corpus(write(tmp_path, "a"), "csv"))  # type: ignore[arg-type]
 
 
@@ -515,7 +613,8 @@ def test_missing_source_and_folder_without_text(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"none: cannot be read \(No such file or directory\)"):
         list(read_corpus(str(tmp_path / "none")))
     with pytest.raises(
-        CorpusError, match=r"contains no \.txt, \.md, \.html, \.docx, .* or \.parquet file: choose another folder"
+        CorpusError,
+        match=r"contains no \.txt, \.md, \.html, \.docx, .* or \.parquet file: choose another folder",
     ):
         list(read_corpus(str(tmp_path)))
     with pytest.raises(CorpusError, match="cannot be read"):
@@ -549,7 +648,9 @@ def test_bad_passages_can_be_skipped(tmp_path: Path) -> None:
     source = write(tmp_path, 'id\ttext\ttitle\n1\ta\tA\n2\t"b\tA\n3\tc\tA\n')
     pages = list(read_corpus(source, on_bad_line=problems.append))
     assert pages == [Page("1", "A", (Paragraph(1, "a"), Paragraph(3, "c")))]
-    assert [str(problem).removeprefix(str(tmp_path)).split(": ")[0] for problem in problems] == ["/corpus:3"]
+    assert [str(problem).removeprefix(str(tmp_path)).split(": ")[0] for problem in problems] == [
+        "/corpus:3"
+    ]
 
 
 def test_nothing_left_after_skipping(tmp_path: Path) -> None:
@@ -560,16 +661,22 @@ def test_nothing_left_after_skipping(tmp_path: Path) -> None:
 
 
 def test_truncated_corpus_names_file_and_line(tmp_path: Path) -> None:
-    source = write(tmp_path, gzip.compress(b"".join(jsonl(id=n).encode() + b"\n" for n in range(3)))[:-9])
+    source = write(
+        tmp_path, gzip.compress(b"".join(jsonl(id=n).encode() + b"\n" for n in range(3)))[:-9]
+    )
     with pytest.raises(CorpusError, match=r"corpus:\d: compressed data is damaged"):
         list(read_corpus(source))
 
 
 def test_taken_page_ids(tmp_path: Path) -> None:
     source = write_lines(tmp_path, JSONL_LINE, JSONL_LINE | {"id": "07"}, JSONL_LINE | {"id": " 7"})
-    with pytest.raises(CorpusError, match="corpus:3: page id '7' is that of an earlier page, too: give every page"):
+    with pytest.raises(
+        CorpusError, match="corpus:3: page id '7' is that of an earlier page, too: give every page"
+    ):
         list(read_corpus(source))
-    with pytest.raises(CorpusError, match="corpus:2: page id '07' is already in the knowledge base: leave"):
+    with pytest.raises(
+        CorpusError, match="corpus:2: page id '07' is already in the knowledge base: leave"
+    ):
         list(read_corpus(source, known_ids=["8", "07"]))
 
 

@@ -1,4 +1,6 @@
-"""Reading: DOCX, PDF and what pandoc reads become pages as their readers see them, and bad files one sentence."""
+"""Reading: DOCX, PDF and what pandoc reads become pages as their readers see them, and bad files
+one sentence.
+"""
 
 import io
 import zipfile
@@ -13,7 +15,14 @@ from cli import app
 from kbq.answers import DocumentOptions
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import preview, read_corpus
-from kbq.corpus.reading import Reading, TitleParts, chosen_title, read_document, read_several, shared_ends
+from kbq.corpus.reading import (
+    Reading,
+    TitleParts,
+    chosen_title,
+    read_document,
+    read_several,
+    shared_ends,
+)
 from kbq.errors import CorpusError, KbqError
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 
@@ -37,24 +46,34 @@ def word(*paragraphs: str, title: str = "") -> bytes:
     """A DOCX whose paragraphs and tables are given as XML; those that begin with # are headings."""
     body = ""
     for one in paragraphs:
-        style = f'<w:pPr><w:pStyle w:val="Heading{one.count("#", 0, 2)}"/></w:pPr>' if one.startswith("#") else ""
+        style = (
+            f'<w:pPr><w:pStyle w:val="Heading{one.count("#", 0, 2)}"/></w:pPr>'
+            if one.startswith("#")
+            else ""
+        )
         text = one.lstrip("# ")
         inner = text if text.startswith("<") else run(text)
         body += inner if text.startswith("<w:tbl") else f"<w:p>{style}{inner}</w:p>"
     styles = "".join(
-        f'<w:style w:type="paragraph" w:styleId="Heading{level}"><w:name w:val="heading {level}"/></w:style>'
+        f'<w:style w:type="paragraph" w:styleId="Heading{level}"><w:name w:val="heading '
+        f'{level}"/></w:style>'
         for level in (1, 2)
     )
     types = "application/vnd.openxmlformats-officedocument.wordprocessingml"
     kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
     relations = "http://schemas.openxmlformats.org/package/2006/relationships"
     parts = {
-        "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
-        '<Default Extension="xml" ContentType="application/xml"/><Default Extension="rels" '
-        'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-        f'<Override PartName="/word/document.xml" ContentType="{types}.document.main+xml"/></Types>',
-        "_rels/.rels": f'<Relationships xmlns="{relations}"><Relationship Id="a" Target="word/document.xml" '
-        f'Type="{kind}/officeDocument"/></Relationships>',
+        "[Content_Types].xml": (
+            "<Types "
+            'xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default '
+            'Extension="xml" ContentType="application/xml"/><Default Extension="rels" '
+            'ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Override '
+            f'PartName="/word/document.xml" ContentType="{types}.document.main+xml"/></Types>'
+        ),
+        "_rels/.rels": (
+            f'<Relationships xmlns="{relations}"><Relationship Id="a" Target="word/document.xml" '
+            f'Type="{kind}/officeDocument"/></Relationships>'
+        ),
         "word/_rels/document.xml.rels": f'<Relationships xmlns="{relations}"><Relationship Id="a" '
         f'Target="styles.xml" Type="{kind}/styles"/></Relationships>',
         "word/styles.xml": f"<w:styles {W}>{styles}</w:styles>",
@@ -129,12 +148,17 @@ def test_pdf_in_columns_without_what_every_page_repeats() -> None:
         return [(50, 770, 8, f"Yearbook 2019 {number}"), (300, 20, 8, "Museum Society 2019")]
 
     heading: Lines = [(50, 740, 20, "Ann Pond-Smith")]
-    made = pdf([*running(1), *heading, *rows], [*running(2), *column(["The second page is short."])], title="untitled")
+    made = pdf(
+        [*running(1), *heading, *rows],
+        [*running(2), *column(["The second page is short."])],
+        title="untitled",
+    )
     reading = read_document(made, ".pdf")
     assert texts(reading) == [
-        "Ann Pond-Smith – Ann Pond-Smith was born in Baden-Baden in 1914. She married Jean-Paul Roe, wrote a "
-        "well-known book about the Rhineland and died in Heidelberg.",
-        "Her son was a painter, and lived in Paris for many years with his wife and their two children.",
+        "Ann Pond-Smith – Ann Pond-Smith was born in Baden-Baden in 1914. She married Jean-Paul "
+        "Roe, wrote a well-known book about the Rhineland and died in Heidelberg.",
+        "Her son was a painter, and lived in Paris for many years with his wife and their two "
+        "children.",
         "He died in 1960 and is buried in the cemetery of the town where he was born.",
         "The second page is short.",
     ]
@@ -162,7 +186,12 @@ def test_pages_of_a_pdf_are_pages(tmp_path: Path) -> None:
     )
     notes: list[str] = []
     assert list(read_corpus(tmp_path, note=notes.append)) == [
-        Page("bob.pdf#page=1", "Bob Beck", ["Bob Beck was a clerk."], metadata={"page": 1, "author": "Eve"}),
+        Page(
+            "bob.pdf#page=1",
+            "Bob Beck",
+            ["Bob Beck was a clerk."],
+            metadata={"page": 1, "author": "Eve"},
+        ),
         Page("bob.pdf#page=3", "Bob Beck", ["The end."], metadata={"page": 3, "author": "Eve"}),
     ]
     assert notes == ["not read within documents: pages without text (1)"]
@@ -196,7 +225,9 @@ def test_what_pandoc_reads(suffix: str, content: bytes, expected: list[str]) -> 
         ("a.html", b"<script>x</script>", "it has no text"),
     ],
 )  # fmt: skip
-def test_a_bad_document_is_left_out_with_its_reason(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+def test_a_bad_document_is_left_out_with_its_reason(
+    name: str, content: bytes, said: str, tmp_path: Path
+) -> None:
     (tmp_path / "b.txt").write_text("Bob was born in Rome.")
     (tmp_path / name).write_bytes(content)
     notes: list[str] = []
@@ -209,7 +240,10 @@ def test_a_bad_document_is_left_out_with_its_reason(name: str, content: bytes, s
 
 
 def test_html_that_takes_too_much_memory_says_so() -> None:
-    with LimitedProcess() as child, pytest.raises(LimitExceeded, match="it takes more than 256 MB of memory to read"):
+    with (
+        LimitedProcess() as child,
+        pytest.raises(LimitExceeded, match="it takes more than 256 MB of memory to read"),
+    ):
         child.call(read_several, [(b"<p>x" * 2_000_000, ".html", "")], memory=2**28)
 
 
@@ -218,14 +252,18 @@ def test_a_document_that_takes_too_long_leaves_those_read_with_it(tmp_path: Path
     (tmp_path / "slow.html").write_bytes(b"<p>x" * 2_000_000)
     notes: list[str] = []
     options = DocumentOptions(seconds_per_document=1.0)
-    assert [page.title for page in read_corpus(str(tmp_path), documents=options, note=notes.append)] == ["Fast"]
+    assert [
+        page.title for page in read_corpus(str(tmp_path), documents=options, note=notes.append)
+    ] == ["Fast"]
     assert "slow.html: it takes more than 1 seconds to read: divide it" in "\n".join(notes)
 
 
 def test_the_address_of_a_page_becomes_a_reference(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     head = '<link rel="canonical" href="https://m.org/ann"><h1>Ann Aal</h1>'
-    (tmp_path / "texts" / "ann.html").write_text(f"{head}<p>Ann Aal was born on 3 May 1851 in Bergen.")
+    (tmp_path / "texts" / "ann.html").write_text(
+        f"{head}<p>Ann Aal was born on 3 May 1851 in Bergen."
+    )
     (tmp_path / "table.csv").write_text("subject\nAnn Aal\n")
     (tmp_path / "ids.csv").write_text("name,id\nAnn Aal,Q42\n")
 
@@ -240,7 +278,9 @@ def test_the_address_of_a_page_becomes_a_reference(tmp_path: Path) -> None:
     )
     assert not Path(kb).exists()
     run("build", texts, kb)
-    table, filled, facts = (str(tmp_path / name) for name in ("table.csv", "filled.csv", "facts.qs"))
+    table, filled, facts = (
+        str(tmp_path / name) for name in ("table.csv", "filled.csv", "facts.qs")
+    )
     run("fill", table, "--kb", kb, "--relations", "@date of birth", "--out", filled)
     claims, ids = str(tmp_path / "filled.claims.jsonl"), str(tmp_path / "ids.csv")
     run("export", claims, "--to", "quickstatements", "--ids", ids, "--out", facts)
@@ -250,15 +290,23 @@ def test_the_address_of_a_page_becomes_a_reference(tmp_path: Path) -> None:
 
 def test_titles_in_their_order() -> None:
     def title(name: str = "a file", **parts: str) -> str:
-        return chosen_title(Reading(TitleParts(**parts), [(0, ["Long Pier was built in 1893."])]), name)
+        return chosen_title(
+            Reading(TitleParts(**parts), [(0, ["Long Pier was built in 1893."])]), name
+        )
 
     assert title(metadata="Long Pier", heading="Opening") == "Long Pier"
-    assert title(metadata="Annual report", heading="Long Pier") == "Long Pier"  # nobody sees the first
+    assert (
+        title(metadata="Annual report", heading="Long Pier") == "Long Pier"
+    )  # nobody sees the first
     assert title(metadata="i-xx_Pier-fm.indd", window="Pier - Wikipedia") == "Pier"
     assert title("Long Pier", opening="LONG PIER – a walk") == "Long Pier"
     assert title(opening="The Long Pier") == "The Long Pier"
-    assert title("a file", heading="Long " * 200, opening="Pier") == "Pier"  # a heading that is a text is no title
-    sites = shared_ends([b"<title>Ann | Lives | Museum</title>", b"<title>Bob | Lives | Museum</title>", b"<p>"])
+    assert (
+        title("a file", heading="Long " * 200, opening="Pier") == "Pier"
+    )  # a heading that is a text is no title
+    sites = shared_ends(
+        [b"<title>Ann | Lives | Museum</title>", b"<title>Bob | Lives | Museum</title>", b"<p>"]
+    )
     reading = Reading(TitleParts(window="Ann | Lives | Museum"), [])
     assert sites == {" | Lives | Museum", " | Museum"}
     assert chosen_title(reading, "x", "auto", sites) == "Ann"
@@ -273,7 +321,10 @@ def test_one_title_of_two_documents_is_told_apart(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.md").write_text("# Letter\nText.")
     notes: list[str] = []
-    assert [page.title for page in read_corpus(tmp_path, note=notes.append)] == ["Letter", "Letter (b/x.md)"]
+    assert [page.title for page in read_corpus(tmp_path, note=notes.append)] == [
+        "Letter",
+        "Letter (b/x.md)",
+    ]
     assert notes == ["titles that other documents have, too, so their paths were added: b/x.md"]
 
 
@@ -285,7 +336,11 @@ def test_one_title_of_two_documents_is_told_apart(tmp_path: Path) -> None:
         ("a.txt", "Café Müller".encode("utf-16"), ""),
         ("a.txt", "Café Müller".encode("cp1252"), "cp1252"),
         ("a.txt", "Café Müller".encode("utf-16-le"), "utf-16-le"),
-        ("a.md", ("Ёлка стоит в лесу, и никто её не видит. " * 3 + "Café Müller").encode("utf-8"), ""),
+        (
+            "a.md",
+            ("Ёлка стоит в лесу, и никто её не видит. " * 3 + "Café Müller").encode("utf-8"),
+            "",
+        ),
     ],
 )
 def test_encodings(name: str, content: bytes, guess: str, tmp_path: Path) -> None:
@@ -298,13 +353,18 @@ def test_encodings(name: str, content: bytes, guess: str, tmp_path: Path) -> Non
     if guess == "cp1252":
         (page,) = read_corpus(tmp_path, documents=DocumentOptions(encoding="cp1251"))
         assert page.paragraphs[0].text == "Cafй Mьller"
-    with pytest.raises(KbqError, match="the encoding 'ansi' is unknown: write one such as utf-8, windows-1252 or"):
+    with pytest.raises(
+        KbqError, match="the encoding 'ansi' is unknown: write one such as utf-8, windows-1252 or"
+    ):
         DocumentOptions(encoding="ansi")
 
 
 def test_an_encoding_is_for_documents_alone(tmp_path: Path) -> None:
     (tmp_path / "c.csv").write_bytes("id,title,text\n1,Łódź,A city.\n".encode("cp1250"))
-    with pytest.raises(CorpusError, match=r"c\.csv is not a document, so encoding=… has no effect: save it as UTF-8"):
+    with pytest.raises(
+        CorpusError,
+        match=r"c\.csv is not a document, so encoding=… has no effect: save it as UTF-8",
+    ):
         list(read_corpus(tmp_path / "c.csv", documents=DocumentOptions(encoding="cp1250")))
 
 
@@ -318,7 +378,9 @@ def test_a_preview_shows_some_documents_of_each_kind(tmp_path: Path) -> None:
         ("x.html", "Ann", "Ann – She lived.", {"navigation": 1}),
     ]
     (tmp_path / "c.jsonl").write_text('{"id": 1, "title": "Ann", "text": "She lived."}\n' * 2)
-    assert [tuple(one) for one in preview(tmp_path / "c.jsonl", 1)] == [("1", "Ann", "She lived.", {})]
+    assert [tuple(one) for one in preview(tmp_path / "c.jsonl", 1)] == [
+        ("1", "Ann", "She lived.", {})
+    ]
 
 
 @pytest.mark.parametrize(
@@ -338,7 +400,10 @@ def test_lines_of_a_pdf_go_on(lines: list[str], text: str) -> None:
 
 def test_what_project_gutenberg_writes_around_a_book_is_left_out() -> None:
     mark = "*** {} OF THE PROJECT GUTENBERG EBOOK THE MILL ***"
-    written = f"This is for anyone.\n\n{mark.format('START')}\n\nIt was dark.\n\n{mark.format('END')}\n\nA licence."
+    written = (
+        f"This is for anyone.\n\n{mark.format('START')}\n\nIt was "
+        f"dark.\n\n{mark.format('END')}\n\nA licence."
+    )
     reading = read_document(written.encode(), ".txt")
     assert reading.pages == [(0, ["It was dark."])]
     assert reading.left_out == {"licences of Project Gutenberg": 1}

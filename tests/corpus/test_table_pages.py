@@ -1,4 +1,6 @@
-"""Table pages: rows of tables in a folder are pages, with titles from a column that is guessed and said."""
+"""Table pages: rows of tables in a folder are pages, with titles from a column that is guessed and
+said.
+"""
 
 import zipfile
 from datetime import date
@@ -20,7 +22,9 @@ def facts(page: Page) -> tuple[str, str, list[str]]:
 
 
 def workbook(path: Path) -> None:
-    """A workbook with a title above the header, a column without a name, formats, a second sheet and a legend."""
+    """A workbook with a title above the header, a column without a name, formats, a second sheet
+    and a legend.
+    """
     book = openpyxl.Workbook()
     objects = book.active
     objects.title = "Objects"
@@ -45,12 +49,21 @@ OBJECTS = [
     (
         "museum.xlsx#sheet=Objects&row=4",
         "Long lamp",
-        ["Inv. No.: 02345", "Maker: Ann Orr", "Weight: 12.5 kg", "column 5: oak", "Made: 3 May 1851"],
+        [
+            "Inv. No.: 02345",
+            "Maker: Ann Orr",
+            "Weight: 12.5 kg",
+            "column 5: oak",
+            "Made: 3 May 1851",
+        ],
     ),
     ("museum.xlsx#sheet=Objects&row=5", "Clock 7", ["Inv. No.: 17"]),
     ("museum.xlsx#sheet=People&row=2", "Ann Orr", ["Born: 1820", "Work: lamps", "Work: clocks"]),
 ]
-MEMBERS = "Members, 1901\n\nName;Born;Place\nAnn Lee;1851-05-07;Bath\nTom;1849;Hull;x\nIda Brandt;-;Graz\n"
+MEMBERS = (
+    "Members, 1901\n\nName;Born;Place\nAnn Lee;1851-05-07;Bath\nTom;1849;Hull;x\nIda "
+    "Brandt;-;Graz\n"
+)
 
 
 def test_rows_of_tables_in_a_folder_are_pages_behind_its_documents(tmp_path: Path) -> None:
@@ -58,7 +71,9 @@ def test_rows_of_tables_in_a_folder_are_pages_behind_its_documents(tmp_path: Pat
     (tmp_path / "members.csv").write_text(MEMBERS, "utf-8")
     (tmp_path / "x.txt").write_text("Ann Lee\n\nAnn Lee was a surveyor.", "utf-8")
     notes: list[str] = []
-    pages = list(read_corpus(tmp_path, note=lambda text: notes.append(text.replace(f"{tmp_path}/", ""))))
+    pages = list(
+        read_corpus(tmp_path, note=lambda text: notes.append(text.replace(f"{tmp_path}/", "")))
+    )
     assert list(map(facts, pages)) == [
         ("x.txt", "Ann Lee", ["Ann Lee – Ann Lee was a surveyor."]),
         ("members.csv#line=4", "Ann Lee (members.csv#line=4)", ["Born: 7 May 1851", "Place: Bath"]),
@@ -73,10 +88,12 @@ def test_rows_of_tables_in_a_folder_are_pages_behind_its_documents(tmp_path: Pat
         "members.csv: each row is a page, with the title in 'Name'",
         "museum.xlsx#Objects: each row is a page, with the title in 'Object'",
         "museum.xlsx#People: each row is a page, with the title in 'Name'",
-        "left out: museum.xlsx#Legend has no column that looks like one of titles: name it with title=…",
-        "left out: members.csv:5: 4 values for 3 columns, ';' between them: put quotes around a value that holds one",
-        "not read within documents: lines above the header of a table (3), rows without a title (1), "
-        "rows with a title alone (1)",
+        "left out: museum.xlsx#Legend has no column that looks like one of titles: name it with "
+        "title=…",
+        "left out: members.csv:5: 4 values for 3 columns, ';' between them: put quotes around a "
+        "value that holds one",
+        "not read within documents: lines above the header of a table (3), rows without a title "
+        "(1), rows with a title alone (1)",
         "titles that other documents have, too, so their paths were added: members.csv#line=4",
     ]
     assert [one.id for one in preview(tmp_path, 1)] == [
@@ -94,7 +111,9 @@ def test_a_workbook_alone_and_tables_in_an_archive(tmp_path: Path) -> None:
         archive.writestr("in/bad.xlsx", "x")
     notes: list[str] = []
     pages = list(read_corpus(tmp_path / "a.zip", note=notes.append))
-    assert list(map(facts, pages)) == [(f"in/{page_id}", title, texts) for page_id, title, texts in OBJECTS]
+    assert list(map(facts, pages)) == [
+        (f"in/{page_id}", title, texts) for page_id, title, texts in OBJECTS
+    ]
     reason = "cannot be read (File is not a zip file): check that it is an XLSX file"
     assert f"left out: {tmp_path}/a.zip/in/bad.xlsx {reason}" in notes
 
@@ -115,7 +134,9 @@ def test_a_workbook_alone_and_tables_in_an_archive(tmp_path: Path) -> None:
         ("who,b,b\nAnn,2,3\n", CorpusColumns(), "2 columns 'b': give each its own name"),
     ],
 )  # fmt: skip
-def test_columns_of_a_table(written: str, columns: CorpusColumns, found: object, tmp_path: Path) -> None:
+def test_columns_of_a_table(
+    written: str, columns: CorpusColumns, found: object, tmp_path: Path
+) -> None:
     (tmp_path / "t.csv").write_text(written, "utf-8")
     if isinstance(found, str):
         with pytest.raises(CorpusError, match=found):
@@ -150,5 +171,7 @@ def test_a_workbook_that_takes_too_long_is_left_out_with_what_to_do(
     (tmp_path / "x.txt").write_text("Ann Lee was a surveyor.", "utf-8")
     notes: list[str] = []
     assert [page.page_id for page in read_corpus(tmp_path, note=notes.append)] == ["x.txt"]
-    assert notes[0].startswith(f"left out: {tmp_path}/museum.xlsx: it takes more than 0.001 seconds")
+    assert notes[0].startswith(
+        f"left out: {tmp_path}/museum.xlsx: it takes more than 0.001 seconds"
+    )
     assert notes[0].endswith("divide it into several tables, or save it as CSV")

@@ -12,31 +12,52 @@ from kbq.corpus.html_blocks import joint, pieces_of, whole_contents
 from kbq.corpus.html_tree import drop_unseen, html_tree
 from kbq.corpus.web_pages import web_contents
 
-PROSE = "The harbour of the town was built by Ann Lee in 1881, and it has been used by fishermen ever since."
-NAVIGATION = "".join(f'<li><a href="/{number}">Another page of this site, number {number}</a>' for number in range(30))
+PROSE = (
+    "The harbour of the town was built by Ann Lee in 1881, and it has been used by fishermen ever "
+    "since."
+)
+NAVIGATION = "".join(
+    f'<li><a href="/{number}">Another page of this site, number {number}</a>'
+    for number in range(30)
+)
 
 
 def texts(page: str) -> list[str]:
     return [block.text for block in web_contents(page).pages[0][1]]
 
 
-@pytest.mark.parametrize("name", ["overlay", "pagination-first", "social", "share", "related", "sidebar", "ad"])
+@pytest.mark.parametrize(
+    "name", ["overlay", "pagination-first", "social", "share", "related", "sidebar", "ad"]
+)
 def test_names_of_classes_and_ids_say_nothing_about_prose(name: str) -> None:
-    page = f"<body><h1>Farvik</h1><p>{PROSE}</p><section id={name}><h2>A part</h2><p class={name}>Bo Ray paid.</p>"
-    assert texts(f"{page}</section><ul>{NAVIGATION}</ul>") == ["Farvik", PROSE, "A part", "Bo Ray paid."]
+    page = (
+        f"<body><h1>Farvik</h1><p>{PROSE}</p><section id={name}><h2>A part</h2><p class={name}>Bo "
+        "Ray paid.</p>"
+    )
+    assert texts(f"{page}</section><ul>{NAVIGATION}</ul>") == [
+        "Farvik",
+        PROSE,
+        "A part",
+        "Bo Ray paid.",
+    ]
 
 
 def test_what_readers_say_is_left_out() -> None:
     said = "".join(
-        f"<div><b>user{number}</b><p>My cousin {number} says that it is all wrong.</p></div>" for number in range(9)
+        f"<div><b>user{number}</b><p>My cousin {number} says that it is all wrong.</p></div>"
+        for number in range(9)
     )
-    contents = web_contents(f"<body><h1>Farvik</h1><p>{PROSE}</p><div><h3>9 responses</h3>{said}</div>")
+    contents = web_contents(
+        f"<body><h1>Farvik</h1><p>{PROSE}</p><div><h3>9 responses</h3>{said}</div>"
+    )
     assert [block.text for block in contents.pages[0][1]] == ["Farvik", PROSE]
     assert contents.left_out["navigation"] == 19
 
 
 def test_a_page_that_the_library_does_not_understand_is_read_whole() -> None:
-    rows = "".join(f"<tr><td>Pier {number}</td><td>{1800 + number}</td></tr>" for number in range(3))
+    rows = "".join(
+        f"<tr><td>Pier {number}</td><td>{1800 + number}</td></tr>" for number in range(3)
+    )
     assert texts(f"<body><table>{rows}</table>") == ["Pier 0: 1800", "Pier 1: 1801", "Pier 2: 1802"]
 
 
@@ -69,7 +90,9 @@ def test_titles_that_pages_state(head: str, title: str) -> None:
     ],
 )  # fmt: skip
 def test_rows_of_tables(rows: str, expected: list[str]) -> None:
-    assert [block.text for block in whole_contents(f"<body><table>{rows}</table>").pages[0][1]] == expected
+    assert [
+        block.text for block in whole_contents(f"<body><table>{rows}</table>").pages[0][1]
+    ] == expected
 
 
 @pytest.mark.parametrize(
@@ -94,17 +117,37 @@ CELLS = (
     "<td>{}</td><td>{}</td>",
     "<caption>{}</caption><tr><td>{}",
 )
-TAGS = ("p", "b", "i", "span", "sup", "div", "section", "blockquote", "ul", "table", "math", "button", "form")
-WITHIN = {"p": TAGS[1:5], "button": TAGS[1:5], "form": TAGS[:-1]} | dict.fromkeys(TAGS[1:5], TAGS[1:5])
+TAGS = (
+    "p",
+    "b",
+    "i",
+    "span",
+    "sup",
+    "div",
+    "section",
+    "blockquote",
+    "ul",
+    "table",
+    "math",
+    "button",
+    "form",
+)
+WITHIN = {"p": TAGS[1:5], "button": TAGS[1:5], "form": TAGS[:-1]} | dict.fromkeys(
+    TAGS[1:5], TAGS[1:5]
+)
 
 
-def random_element(draw: random.Random, depth: int, word: Callable[[], str], tags: Sequence[str] = TAGS) -> str:
+def random_element(
+    draw: random.Random, depth: int, word: Callable[[], str], tags: Sequence[str] = TAGS
+) -> str:
     """Return a random element of a page, with elements in it that may stand there."""
     if depth == 0 or draw.random() < 0.2:
         return f" {word()} "
     tag = draw.choice(tags)
     allowed = [one for one in WITHIN.get(tag, TAGS) if one in tags]
-    inner = "".join(random_element(draw, depth - 1, word, allowed) for _ in range(draw.randint(1, 3)))
+    inner = "".join(
+        random_element(draw, depth - 1, word, allowed) for _ in range(draw.randint(1, 3))
+    )
     given = draw.choice(
         ["", "", "", " hidden", ' style="display:none"', ' style="color: red; DISPLAY : None"', " id=c",
          ' aria-hidden="true"', ' style="visibility: hidden"', ' style="Visibility:visible"',
@@ -119,7 +162,8 @@ def random_element(draw: random.Random, depth: int, word: Callable[[], str], tag
         return f"<math><msup><mi>{word()}</mi><mn>{word()}</mn></msup><annotation>x</annotation></math>"
     if tag == "form":
         return (
-            f"<form{given}><label>{word()}</label><input value=x><textarea>y</textarea><script>z</script>{inner}</form>"
+            f"<form{given}><label>{word()}</label><input "
+            f"value=x><textarea>y</textarea><script>z</script>{inner}</form>"
         )
     return f"<{tag}{given}>{inner}</{tag}>"
 
@@ -133,11 +177,16 @@ def test_what_is_shown_is_what_a_browser_shows(browser: Any) -> None:
     """Chromium's `innerText` of random pages has the same words; KBQ_CASES sets how many."""
     draw, count = random.Random(7), int(os.environ.get("KBQ_CASES", "100"))
     numbers = iter(range(10**9))
-    pages = ["".join(random_element(draw, 4, lambda: f"w{next(numbers)}") for _ in range(3)) for _ in range(count)]
+    pages = [
+        "".join(random_element(draw, 4, lambda: f"w{next(numbers)}") for _ in range(3))
+        for _ in range(count)
+    ]
     window = browser.new_page()
     window.set_content(f"<!doctype html><head><style>{STYLES}</style></head><body></body>")
     shown = window.evaluate(
-        "pages => pages.map(page => { document.body.innerHTML = page; return document.body.innerText })", pages
+        "pages => pages.map(page => { document.body.innerHTML = page; return "
+        "document.body.innerText })",
+        pages,
     )
     different = []
     for page, seen in zip(pages, shown, strict=True):

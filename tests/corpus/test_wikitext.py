@@ -58,8 +58,21 @@ def test_every_argument_of_a_box_is_read() -> None:
     draw = random.Random(3)
     numbers = iter(range(1, 10**9))
     values = [
-        *("w{}", "[[w{}]]", "[[x|w{}]]", "{{{{nowrap|w{}}}}}", "w{}<ref>r</ref>", "''w{}''", "w{}<!-- c -->"),
-        *("{{{{birth date|{}|5|7}}}}", "\n* w{}\n", "{{{{plainlist|\n* w{}\n}}}}", "{{{{convert|{}|km|mi}}}}"),
+        *(
+            "w{}",
+            "[[w{}]]",
+            "[[x|w{}]]",
+            "{{{{nowrap|w{}}}}}",
+            "w{}<ref>r</ref>",
+            "''w{}''",
+            "w{}<!-- c -->",
+        ),
+        *(
+            "{{{{birth date|{}|5|7}}}}",
+            "\n* w{}\n",
+            "{{{{plainlist|\n* w{}\n}}}}",
+            "{{{{convert|{}|km|mi}}}}",
+        ),
     ]
     pages, wanted = list[str](), dict[str, str]()
     for _ in range(int(os.environ.get("KBQ_CASES", "100"))):
@@ -74,4 +87,6 @@ def test_every_argument_of_a_box_is_read() -> None:
     reading = read_document("\n\n".join(pages).encode(), ".mediawiki")
     lines = [text for _, several in reading.pages for text in several if ": " in text]
     said = dict(line.split(": ", 1) for line in lines)
-    assert [(name, number) for name, number in wanted.items() if number not in said.get(name, "")] == []
+    assert [
+        (name, number) for name, number in wanted.items() if number not in said.get(name, "")
+    ] == []

@@ -65,7 +65,12 @@ def test_a_file_without_a_whole_header_is_begun_again(tmp_path: Path) -> None:
     assert open_array(tmp_path / "a.npy").tolist() == [-5]
 
 
-@given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), max_size=4), max_size=4))
+@given(
+    st.lists(
+        st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), max_size=4),
+        max_size=4,
+    )
+)
 def test_texts(tmp_path_factory: pytest.TempPathFactory, parts: list[list[str]]) -> None:
     folder = tmp_path_factory.mktemp("texts")
     growing = GrowingTexts(folder, "texts")
@@ -74,7 +79,9 @@ def test_texts(tmp_path_factory: pytest.TempPathFactory, parts: list[list[str]])
     growing.bytes.close()
     growing.ends.close()
     texts = Texts.open(folder, "texts")
-    assert [texts[index] for index in range(len(texts))] == [text for part in parts for text in part]
+    assert [texts[index] for index in range(len(texts))] == [
+        text for part in parts for text in part
+    ]
 
 
 def whole_array() -> bytes:
@@ -82,7 +89,9 @@ def whole_array() -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"\0" * HEADER, b"no array" * 40, whole_array()[:-1]])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x93NUMPY", b"\0" * HEADER, b"no array" * 40, whole_array()[:-1]]
+)
 def test_a_damaged_array_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.npy").write_bytes(content)
     with pytest.raises((OSError, ValueError)):

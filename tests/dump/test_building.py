@@ -50,7 +50,9 @@ def whole(whole_folder: Path) -> dict[str, bytes]:
 
 
 def leave_garbage(folder: Path) -> None:
-    """What a block that was not finished leaves behind; finished shards are not written to any more."""
+    """What a block that was not finished leaves behind; finished shards are not written to any
+    more.
+    """
     state = folder / "building.json"
     finished = len(json.loads(state.read_text())["finished"]) if state.exists() else 0
     for path in folder.rglob("shard-*/*"):
@@ -74,7 +76,9 @@ def failing(function: Callable[..., Any], call: int, error: BaseException) -> Ca
 def test_blocks_and_shards_are_several(whole_folder: Path, model: Model) -> None:
     kb = KnowledgeBase(whole_folder, read_manifest(whole_folder), model)
     assert len(kb.searcher.shards) > 2
-    assert [len(shard.ids) for shard in kb.searcher.shards] == [shard.size.pages for shard in kb.manifest.shards]
+    assert [len(shard.ids) for shard in kb.searcher.shards] == [
+        shard.size.pages for shard in kb.manifest.shards
+    ]
     assert sum(len(shard) for shard in kb.searcher.shards) == kb.counts.rows
     assert kb.counts.pages == 12
     assert kb.counts.paragraphs == 18
@@ -138,14 +142,18 @@ def test_killed_before_it_is_published(
     name: str, whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kbq.maintain.build, name, failing(getattr(kbq.maintain.build, name), 0, Killed()))
+        patch.setattr(
+            kbq.maintain.build, name, failing(getattr(kbq.maintain.build, name), 0, Killed())
+        )
         with pytest.raises(Killed):
             KnowledgeBase.build(pages, tmp_path / "kb", model)
     KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert snapshot(tmp_path / "kb") == whole
 
 
-def test_killed_twice(whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_killed_twice(
+    whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     for call in (2, 1):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(building, "write_record", failing(records.write_record, call, Killed()))
@@ -168,7 +176,11 @@ def stopped(pages: list[Page], model: Model, folder: Path) -> None:
     [
         lambda pages: [replace(pages[0], title="Other"), *pages[1:]],
         lambda pages: [replace(pages[0], paragraphs=(Paragraph(0, "city " * 70),)), *pages[1:]],
-        lambda pages: [*pages[:1], replace(pages[1], paragraphs=(Paragraph(0, "city " * 9),)), *pages[2:]],
+        lambda pages: [
+            *pages[:1],
+            replace(pages[1], paragraphs=(Paragraph(0, "city " * 9),)),
+            *pages[2:],
+        ],
         lambda pages: [Page("new", "New", ()), *pages],
         lambda pages: pages[1:],
         lambda pages: pages[:2],
@@ -179,14 +191,21 @@ def test_another_corpus_is_refused(
     change: Callable[[list[Page]], list[Page]], pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     stopped(pages, model, tmp_path / "kb")
-    with pytest.raises(KnowledgeBaseError, match="the corpus has changed since: give the same corpus, or delete"):
+    with pytest.raises(
+        KnowledgeBaseError, match="the corpus has changed since: give the same corpus, or delete"
+    ):
         KnowledgeBase.build(change(pages), tmp_path / "kb", model)
     assert not (tmp_path / "kb" / "manifest.json").exists()
 
 
-def test_another_model_is_refused(pages: list[Page], model: Model, other_folder: Path, tmp_path: Path) -> None:
+def test_another_model_is_refused(
+    pages: list[Page], model: Model, other_folder: Path, tmp_path: Path
+) -> None:
     stopped(pages, model, tmp_path / "kb")
-    with pytest.raises(KnowledgeBaseError, match=f"an unfinished build with model {model.config.phrase_fingerprint}"):
+    with pytest.raises(
+        KnowledgeBaseError,
+        match=f"an unfinished build with model {model.config.phrase_fingerprint}",
+    ):
         KnowledgeBase.build(pages, tmp_path / "kb", Model.open(other_folder, "cpu"))
 
 
@@ -209,7 +228,8 @@ def test_a_full_disk_is_said_and_the_build_goes_on(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GrowingArray, name, failing(getattr(GrowingArray, name), call, full))
         with pytest.raises(
-            KnowledgeBaseError, match=r"kb cannot be written \(No space left on device\): free disk space"
+            KnowledgeBaseError,
+            match=r"kb cannot be written \(No space left on device\): free disk space",
         ):
             KnowledgeBase.build(pages, tmp_path / "kb", model)
     KnowledgeBase.build(pages, tmp_path / "kb", model)
@@ -217,7 +237,9 @@ def test_a_full_disk_is_said_and_the_build_goes_on(
 
 
 @pytest.mark.parametrize("name", ["file/kb", "file"])
-def test_a_folder_that_cannot_be_made_is_said(name: str, pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_said(
+    name: str, pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(KnowledgeBaseError, match=f"{tmp_path / name} cannot be written"):
         KnowledgeBase.build(pages, tmp_path / name, model)
@@ -233,7 +255,9 @@ def test_a_read_only_folder_is_said(pages: list[Page], model: Model, tmp_path: P
 
 def test_a_folder_in_use_is_refused(pages: list[Page], model: Model, tmp_path: Path) -> None:
     KnowledgeBase.build(pages[:2], tmp_path / "kb", model)
-    with pytest.raises(KnowledgeBaseError, match="already holds a knowledge base: add to it with append=…"):
+    with pytest.raises(
+        KnowledgeBaseError, match="already holds a knowledge base: add to it with append=…"
+    ):
         KnowledgeBase.build(pages, tmp_path / "kb", model)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
@@ -254,7 +278,9 @@ def test_append(index: Any, pages: list[Page], model: Model, tmp_path: Path) -> 
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
 
 
-def test_an_append_says_where_the_model_is_now(pages: list[Page], model_folder: Path, tmp_path: Path) -> None:
+def test_an_append_says_where_the_model_is_now(
+    pages: list[Page], model_folder: Path, tmp_path: Path
+) -> None:
     for name, part in (("gone", pages[:5]), ("here", pages[5:])):
         shutil.copytree(model_folder, tmp_path / name)
         model = Model.open(tmp_path / name, "cpu")
@@ -304,7 +330,9 @@ def test_an_append_that_is_given_up_leaves_nothing(
         with pytest.raises(Killed):  # its shard and its index are written
             KnowledgeBase.build(pages[6:8], tmp_path / "kb", model, append=True, index="disk")
     state = tmp_path / "kb" / "building.json"
-    with pytest.raises(KnowledgeBaseError, match=f"the same corpus, or delete {state} to start over"):
+    with pytest.raises(
+        KnowledgeBaseError, match=f"the same corpus, or delete {state} to start over"
+    ):
         KnowledgeBase.build(pages[8:], tmp_path / "kb", model, append=True, index="disk")
     state.unlink()
     for name in ("whole", "kb"):
@@ -312,7 +340,9 @@ def test_an_append_that_is_given_up_leaves_nothing(
     assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
 
 
-def test_append_after_a_kill_between_publishing_and_tidying_up(pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_append_after_a_kill_between_publishing_and_tidying_up(
+    pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     KnowledgeBase.build(pages[:6], tmp_path / "whole", model)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kbq.dump.manifest.remove_file", failing(remove_file, 0, Killed()))
@@ -329,8 +359,12 @@ def test_append_needs_a_knowledge_base_of_the_same_model(
     with pytest.raises(KnowledgeBaseError, match="does not exist: make a knowledge base with"):
         KnowledgeBase.build(pages, tmp_path / "kb", model, append=True)
     KnowledgeBase.build(pages[:2], tmp_path / "kb", model)
-    with pytest.raises(ModelError, match=r"was built with the model .*/tiny .*, not .*/other .*: use model=.*/tiny"):
-        KnowledgeBase.build(pages[2:], tmp_path / "kb", Model.open(other_folder, "cpu"), append=True)
+    with pytest.raises(
+        ModelError, match=r"was built with the model .*/tiny .*, not .*/other .*: use model=.*/tiny"
+    ):
+        KnowledgeBase.build(
+            pages[2:], tmp_path / "kb", Model.open(other_folder, "cpu"), append=True
+        )
 
 
 def built(model: Model, folder: Path, *paragraphs: Paragraph) -> Shard:
@@ -346,12 +380,18 @@ def rows_text(shard: Shard) -> list[str]:
     ]
 
 
-def test_every_kept_token_lies_in_one_whole_word(pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_every_kept_token_lies_in_one_whole_word(
+    pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     for number, page in enumerate(pages):
         shard = built(model, tmp_path / str(number), *page.paragraphs)
-        words = {word for paragraph in page.paragraphs for word in re.findall(r"\w+|\.", paragraph.text)}
+        words = {
+            word for paragraph in page.paragraphs for word in re.findall(r"\w+|\.", paragraph.text)
+        }
         assert set(rows_text(shard)) <= words
-        assert [shard.texts[i] for i in range(len(shard.texts))] == [p.text for p in page.paragraphs]
+        assert [shard.texts[i] for i in range(len(shard.texts))] == [
+            p.text for p in page.paragraphs
+        ]
         assert shard.paragraph_numbers.tolist() == [p.number for p in page.paragraphs]
         assert [p.number for p in shard.page(0).paragraphs] == [p.number for p in page.paragraphs]
 
@@ -389,7 +429,9 @@ def test_paragraphs_without_tokens(model: Model, tmp_path: Path) -> None:
 
 
 def test_a_knowledge_base_without_any_token(model: Model, tmp_path: Path) -> None:
-    kb = KnowledgeBase.build([Page("1", "T", (Paragraph(0, ""),)), Page("2", "U", ())], tmp_path / "kb", model)
+    kb = KnowledgeBase.build(
+        [Page("1", "T", (Paragraph(0, ""),)), Page("2", "U", ())], tmp_path / "kb", model
+    )
     assert kb.counts == Counts(pages=2, paragraphs=1, tokens=0, rows=0)
     assert kb.query(["the river"], k=3) == [[]]
 
@@ -405,7 +447,9 @@ def test_a_paragraph_of_100000_characters(model: Model, tmp_path: Path) -> None:
     assert shard.ends.max() > 99_000
 
 
-def test_the_filter_keeps_what_is_above_its_threshold(new_model: Callable[..., Model], tmp_path: Path) -> None:
+def test_the_filter_keeps_what_is_above_its_threshold(
+    new_model: Callable[..., Model], tmp_path: Path
+) -> None:
     paragraph = Paragraph(0, "Marie Curie was born in the city of Warsaw.")
     kept = []
     for threshold in (float("-inf"), 0.0, float("inf")):
@@ -417,18 +461,28 @@ def test_the_filter_keeps_what_is_above_its_threshold(new_model: Callable[..., M
     assert len(kept[2]) == 1  # the best of its window: every paragraph can be found
 
 
-def test_every_window_of_a_batch_keeps_its_best_token(new_model: Callable[..., Model], tmp_path: Path) -> None:
+def test_every_window_of_a_batch_keeps_its_best_token(
+    new_model: Callable[..., Model], tmp_path: Path
+) -> None:
     model = new_model(filter_threshold=float("inf"))
     model.save(tmp_path / "model")
     room = model.config.window.length - model.config.window.max_title - 3
-    texts = ["Marie Curie was born in Warsaw.", "the city", " ".join(["Warsaw river"] * room)]  # the last: more windows
-    shard = built(model, tmp_path / "kb", *(Paragraph(number, text) for number, text in enumerate(texts)))
+    texts = [
+        "Marie Curie was born in Warsaw.",
+        "the city",
+        " ".join(["Warsaw river"] * room),
+    ]  # the last: more windows
+    shard = built(
+        model, tmp_path / "kb", *(Paragraph(number, text) for number, text in enumerate(texts))
+    )
     title, *tokens = tokenize(model.tokenizer, [shard.titles[0], *texts])
     cut = [windows(model.tokenizer, title.ids, text, model.config.window) for text in tokens]
     assert len(cut[2]) > 1
     flat = [window for paragraph in cut for window in paragraph]
     found = encode_windows(model.phrases, flat, model.tokenizer.pad_token_id, model.uses_segments)
-    best = {index: flat[index].position + int(logits.max(axis=1).argmax()) for index, _, logits in found}
+    best = {
+        index: flat[index].position + int(logits.max(axis=1).argmax()) for index, _, logits in found
+    }
     assert shard.positions.tolist() == [best[index] for index in range(len(flat))]
 
 
@@ -438,10 +492,14 @@ def test_phrases_open_and_close_where_the_filter_lets_them(
 ) -> None:
     model = new_model(filter_threshold=float("-inf"), edge_threshold=threshold)
     model.save(tmp_path / "model")
-    shard = built(model, tmp_path / "kb", Paragraph(0, "Marie Curie was born in the city of Warsaw."))
+    shard = built(
+        model, tmp_path / "kb", Paragraph(0, "Marie Curie was born in the city of Warsaw.")
+    )
     title, text = tokenize(model.tokenizer, [shard.titles[0], shard.texts[0]])
     window = windows(model.tokenizer, title.ids, text, model.config.window)
-    ((_, _, logits),) = encode_windows(model.phrases, window, model.tokenizer.pad_token_id, model.uses_segments)
+    ((_, _, logits),) = encode_windows(
+        model.phrases, window, model.tokenizer.pad_token_id, model.uses_segments
+    )
     best = int(logits.max(axis=1).argmax())
     edges = [2 * int(closes > threshold) + int(opens > threshold) for opens, closes in logits]
     edges[best] = 3  # a phrase in any case
@@ -450,7 +508,11 @@ def test_phrases_open_and_close_where_the_filter_lets_them(
 
 def test_quantise() -> None:
     vectors = torch.tensor([[0.1, -1.0], [0.26, 9.0], [-0.24, -9.0]])
-    assert page_encoder.quantise(vectors, torch.tensor([0.1, 0.05])).tolist() == [[1, -20], [3, 127], [-2, -127]]
+    assert page_encoder.quantise(vectors, torch.tensor([0.1, 0.05])).tolist() == [
+        [1, -20],
+        [3, 127],
+        [-2, -127],
+    ]
 
 
 def test_vectors_in_steps_are_close_to_those_of_the_encoder(model: Model, tmp_path: Path) -> None:
@@ -460,7 +522,9 @@ def test_vectors_in_steps_are_close_to_those_of_the_encoder(model: Model, tmp_pa
     assert (np.linalg.norm(shard.vectors * model.scale, axis=1) > 1).all()
 
 
-def test_progress_is_told_after_every_block(pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_progress_is_told_after_every_block(
+    pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     told: list[Counts] = []
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, report=told.append)
     assert told[0] == Counts()
@@ -470,14 +534,18 @@ def test_progress_is_told_after_every_block(pages: list[Page], model: Model, tmp
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "[]", "7"])
-def test_a_damaged_state_is_refused(content: str, pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_a_damaged_state_is_refused(
+    content: str, pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     stopped(pages, model, tmp_path / "kb")
     (tmp_path / "kb" / "building.json").write_text(content)
     with pytest.raises(KnowledgeBaseError, match=r"building\.json is damaged"):
         KnowledgeBase.build(pages, tmp_path / "kb", model)
 
 
-def test_a_moved_build_goes_on(whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_a_moved_build_goes_on(
+    whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     stopped(pages, model, tmp_path / "kb")
     shutil.move(tmp_path / "kb", tmp_path / "moved")
     KnowledgeBase.build(pages, tmp_path / "moved", model)
@@ -494,22 +562,29 @@ def test_what_was_lost_while_a_build_was_stopped_is_no_zero(
     file = tmp_path / "kb" / shard_name(len(finished)) / name  # of the shard that is being written
     file.unlink() if lost == "all of it" else os.truncate(file, file.stat().st_size - 1)
     with pytest.raises(
-        KnowledgeBaseError, match=rf"unfinished build, which is damaged .*{name}.*: delete the folder to start over"
+        KnowledgeBaseError,
+        match=rf"unfinished build, which is damaged .*{name}.*: delete the folder to start over",
     ):
         KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert not (tmp_path / "kb" / "manifest.json").exists()
 
 
-def test_killed_in_its_first_moment(whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_killed_in_its_first_moment(
+    whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     (tmp_path / "kb").mkdir()
     (tmp_path / "kb" / "building.json.0123456789ab.tmp").write_text("{")
     KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert snapshot(tmp_path / "kb") == whole
 
 
-def test_a_model_is_named_as_it_was_opened(pages: list[Page], model_folder: Path, tmp_path: Path) -> None:
+def test_a_model_is_named_as_it_was_opened(
+    pages: list[Page], model_folder: Path, tmp_path: Path
+) -> None:
     KnowledgeBase.build(pages[:2], tmp_path / "kb", Model.open(model_folder, "cpu"))
-    assert KnowledgeBase.open(tmp_path / "kb", device="cpu").manifest.model == str(model_folder.resolve())
+    assert KnowledgeBase.open(tmp_path / "kb", device="cpu").manifest.model == str(
+        model_folder.resolve()
+    )
 
 
 def test_an_index_may_be_replaced_while_it_is_opened(

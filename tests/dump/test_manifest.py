@@ -79,27 +79,64 @@ def another_page(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "kind", "message"),
     [
-        (shutil.rmtree, KnowledgeBaseError, "does not exist: make a knowledge base with `kbq build CORPUS"),
-        (lambda folder: (folder / "manifest.json").unlink(), KnowledgeBaseError, r"not a knowledge base \(has no man"),
+        (
+            shutil.rmtree,
+            KnowledgeBaseError,
+            "does not exist: make a knowledge base with `kbq build CORPUS",
+        ),
+        (
+            lambda folder: (folder / "manifest.json").unlink(),
+            KnowledgeBaseError,
+            r"not a knowledge base \(has no man",
+        ),
         (
             lambda folder: (folder / "manifest.json").rename(folder / "building.json"),
             KnowledgeBaseError,
-            "is not a complete knowledge base, its build is running or was stopped: to resume it, run the",
+            "is not a complete knowledge base, its build is running or was stopped: to resume it, "
+            "run the",
         ),
-        (lambda folder: (folder / "manifest.json").write_text('{"format": 1,'), KnowledgeBaseError, "is damaged"),
+        (
+            lambda folder: (folder / "manifest.json").write_text('{"format": 1,'),
+            KnowledgeBaseError,
+            "is damaged",
+        ),
         (
             lambda folder: (folder / "manifest.json").write_text(""),
             KnowledgeBaseError,
             "is damaged .*: restore it from a copy",
         ),
-        (lambda folder: (folder / "manifest.json").write_text("[]"), KnowledgeBaseError, "is damaged"),
-        (lambda folder: (folder / "manifest.json").write_text("7"), KnowledgeBaseError, "is damaged"),
-        (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), KnowledgeBaseError, "is damaged"),
-        (manifest(format=99), KnowledgeBaseError, "has format version 99, this kbq reads 4: build the know"),
+        (
+            lambda folder: (folder / "manifest.json").write_text("[]"),
+            KnowledgeBaseError,
+            "is damaged",
+        ),
+        (
+            lambda folder: (folder / "manifest.json").write_text("7"),
+            KnowledgeBaseError,
+            "is damaged",
+        ),
+        (
+            lambda folder: (folder / "manifest.json").write_bytes(b"\xff"),
+            KnowledgeBaseError,
+            "is damaged",
+        ),
+        (
+            manifest(format=99),
+            KnowledgeBaseError,
+            "has format version 99, this kbq reads 4: build the know",
+        ),
         (manifest(format=None), KnowledgeBaseError, "is damaged"),
         (manifest(model=None), KnowledgeBaseError, "is damaged"),
-        (manifest(dim="16"), KnowledgeBaseError, r"is damaged \(Expected `int`, got `str` - at `\$.dim`\)"),
-        (manifest(bm25=7), KnowledgeBaseError, r"is damaged \(Expected `bool`, got `int` - at `\$.bm25`\)"),
+        (
+            manifest(dim="16"),
+            KnowledgeBaseError,
+            r"is damaged \(Expected `int`, got `str` - at `\$.dim`\)",
+        ),
+        (
+            manifest(bm25=7),
+            KnowledgeBaseError,
+            r"is damaged \(Expected `bool`, got `int` - at `\$.bm25`\)",
+        ),
         (
             one_row_more,
             KnowledgeBaseError,
@@ -123,7 +160,11 @@ def another_page(folder: Path) -> None:
         (one_less("ids.npy"), KnowledgeBaseError, "its files differ in length"),
         (one_less("texts.npy"), KnowledgeBaseError, "its files differ in length"),
         (one_less("paragraph_numbers.npy"), KnowledgeBaseError, "its files differ in length"),
-        (sealed_again(another_page), KnowledgeBaseError, "and 13 pages, the manifest says .* and 12: build"),
+        (
+            sealed_again(another_page),
+            KnowledgeBaseError,
+            "and 13 pages, the manifest says .* and 12: build",
+        ),
         (
             saved("positions.npy", lambda rows: rows.astype(np.int64)),
             KnowledgeBaseError,
@@ -153,12 +194,16 @@ def test_what_is_not_whole_is_refused(
     assert "\n" not in str(refusal.value)
 
 
-def test_a_folder_that_may_not_be_read_is_said(kb_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_may_not_be_read_is_said(
+    kb_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> str:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    with pytest.raises(KnowledgeBaseError, match=r"manifest\.json cannot be read \(Permission denied\): ask for"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"manifest\.json cannot be read \(Permission denied\): ask for"
+    ):
         read_manifest(kb_folder)
 
 
@@ -175,11 +220,15 @@ def test_a_folder_that_may_not_be_read_is_said(kb_folder: Path, monkeypatch: pyt
     ],
     ids=["missing", "empty", "a byte less", "no data", "zeros", "another byte"],
 )
-def test_every_file_of_a_shard_is_checked(name: str, damage: Damage, kb_folder: Path, tmp_path: Path) -> None:
+def test_every_file_of_a_shard_is_checked(
+    name: str, damage: Damage, kb_folder: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "kb"
     shutil.copytree(kb_folder, folder)
     damage(folder / SHARD / name)
-    with pytest.raises(KnowledgeBaseError, match=rf"shard-00000/{name} is (damaged .*|missing): restore it"):
+    with pytest.raises(
+        KnowledgeBaseError, match=rf"shard-00000/{name} is (damaged .*|missing): restore it"
+    ):
         KnowledgeBase.open(folder)
 
 
@@ -193,10 +242,14 @@ def test_the_model_may_be_given(kb_folder: Path, model_folder: Path, tmp_path: P
     assert KnowledgeBase.open(kb_folder, str(tmp_path / "moved")).model.dim == 16
 
 
-def test_words_that_are_missing_can_be_made_again(pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_words_that_are_missing_can_be_made_again(
+    pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     folder = KnowledgeBase.build(pages, tmp_path / "kb", model).folder
     shutil.rmtree(folder / SHARD / "bm25")
-    with pytest.raises(KnowledgeBaseError, match=r"bm25/seal.json is missing: `kbq verify .*kb --repair`"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"bm25/seal.json is missing: `kbq verify .*kb --repair`"
+    ):
         KnowledgeBase.open(folder)
     index_bm25(folder)
     assert KnowledgeBase.open(folder).query(["the river"], backend="bm25", unit="paragraph")[0]

@@ -9,7 +9,9 @@ from kbq.dump.page_directory import Pages
 from kbq.errors import KnowledgeBaseError
 
 
-def test_pages_are_found_by_id_and_paragraphs_by_their_own_number(kb_folder: Path, pages: list[Page]) -> None:
+def test_pages_are_found_by_id_and_paragraphs_by_their_own_number(
+    kb_folder: Path, pages: list[Page]
+) -> None:
     texts = Pages.open(kb_folder)
     assert [texts.is_known(page) for page in ("P0", "P11", "P12", "")] == [True, True, False, False]
     three = pages[3]

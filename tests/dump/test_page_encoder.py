@@ -9,7 +9,11 @@ from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.model.model import Model
 
 BLOCK = [
-    Page("1", "Paris", (Paragraph(0, "Paris is a city."), Paragraph(1, ""), Paragraph(2, "the river " * 200))),
+    Page(
+        "1",
+        "Paris",
+        (Paragraph(0, "Paris is a city."), Paragraph(1, ""), Paragraph(2, "the river " * 200)),
+    ),
     Page("2", "", ()),
     Page("3", "Marie Curie", (Paragraph(4, "Marie Curie was born in Warsaw.", begin=6),)),
 ]

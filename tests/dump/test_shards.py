@@ -30,7 +30,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Address and size of what is read here and there."""
     ranges: list[tuple[int, int]] = []
-    monkeypatch.setattr(shards, "expect_random_access", lambda begin, size: ranges.append((begin, size)))
+    monkeypatch.setattr(
+        shards, "expect_random_access", lambda begin, size: ranges.append((begin, size))
+    )
     return ranges
 
 
@@ -50,7 +52,12 @@ def test_neighbours_are_prefetched_together(
     last = 20 * PAGE - 1
     rows = np.array([4 * PAGE, 9, 10, 10, 9 + PAGE, 11 + 2 * PAGE, last])
     np.testing.assert_array_equal(shard.vectors_of(rows), shard.vectors[rows])
-    runs = [(9, 10 + PAGE), (11 + 2 * PAGE, 12 + 2 * PAGE), (4 * PAGE, 4 * PAGE + 1), (last, last + 1)]
+    runs = [
+        (9, 10 + PAGE),
+        (11 + 2 * PAGE, 12 + 2 * PAGE),
+        (4 * PAGE, 4 * PAGE + 1),
+        (last, last + 1),
+    ]
     assert asked == [(begin + first * 16, (stop - first) * 16) for first, stop in runs]
     assert shard.vectors_of(np.arange(0)).shape == (0, 16)
 
@@ -62,7 +69,9 @@ def test_vectors_that_stay_are_not_prefetched(folder: Path, asked: list[tuple[in
     assert not asked
 
 
-def test_a_file_that_vanishes_meanwhile_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_vanishes_meanwhile_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[Path] = []
 
     def vanishing(path: Path, *kind: Any) -> np.ndarray:
@@ -81,15 +90,20 @@ def test_all_vectors_together_must_stay(
     kb_folder: Path, free: float, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = read_manifest(kb_folder)
-    monkeypatch.setattr("kbq.storage.machine.available_memory", lambda: 2 * free * manifest.size.rows * manifest.dim)
+    monkeypatch.setattr(
+        "kbq.storage.machine.available_memory", lambda: 2 * free * manifest.size.rows * manifest.dim
+    )
     (shard,) = manifest.open_shards(kb_folder)
     shard.vectors_of(np.array([0]))
     assert len(asked) == (free < 1)
 
 
 @pytest.mark.parametrize("characters", [(2**31, 30), (5, 4), (0, 10**6)])
-def test_a_phrase_outside_of_its_paragraph_is_damage(kb: KnowledgeBase, characters: tuple[int, int]) -> None:
+def test_a_phrase_outside_of_its_paragraph_is_damage(
+    kb: KnowledgeBase, characters: tuple[int, int]
+) -> None:
     with pytest.raises(
-        KnowledgeBaseError, match=r"characters .* of page '.*' are not in its paragraph, in .*shard-00000"
+        KnowledgeBaseError,
+        match=r"characters .* of page '.*' are not in its paragraph, in .*shard-00000",
     ):
         kb.searcher.shards[0].answer(0, 1.0, characters)

@@ -29,7 +29,9 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[1])
 
 
-def test_the_number_of_workers_does_not_matter(pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_the_number_of_workers_does_not_matter(
+    pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     KnowledgeBase.build(pages[:8], tmp_path / "one", model)
     KnowledgeBase.build(pages[8:], tmp_path / "one", model, append=True)
     KnowledgeBase.build(pages[:8], tmp_path / "two", model)
@@ -97,7 +99,10 @@ def test_a_process_that_cannot_be_started_is_said(
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr("kbq.worker_pool._Process.start", start)
-    with pytest.raises(KnowledgeBaseError, match=r"no worker can be started \(Resource temporarily unavailable\): use"):
+    with pytest.raises(
+        KnowledgeBaseError,
+        match=r"no worker can be started \(Resource temporarily unavailable\): use",
+    ):
         KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
 
 
@@ -124,18 +129,30 @@ def test_a_parent_that_is_killed_leaves_no_workers_which_do_not_run_its_script(
     (tmp_path / "orphans.py").write_text(ORPHANS)
     with (tmp_path / "orphans.py").open() as script:
         parent = subprocess.Popen(
-            [sys.executable, name, model_folder], stdin=script, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+            [sys.executable, name, model_folder],
+            stdin=script,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
         )
     assert parent.stdout is not None
     assert [parent.stdout.readline() for _ in range(2)] == ["runs\n", "encoded\n"]
     parent.kill()
-    rest, _ = parent.communicate(timeout=60)  # returns when the last process that holds the output has ended
+    rest, _ = parent.communicate(
+        timeout=60
+    )  # returns when the last process that holds the output has ended
     assert "runs" not in rest
 
 
 @pytest.mark.parametrize(
     ("device", "gpus", "places"),
-    [("cpu", 0, ["cpu"] * 3), ("cuda:0", 1, ["cuda:0"] * 3), ("cuda:1", 2, ["cuda:1", "cuda:0", "cuda:1"])],
+    [
+        ("cpu", 0, ["cpu"] * 3),
+        ("cuda:0", 1, ["cuda:0"] * 3),
+        ("cuda:1", 2, ["cuda:1", "cuda:0", "cuda:1"]),
+    ],
 )
 def test_workers_take_the_gpus_by_turns(device: str, gpus: int, places: list[str]) -> None:
-    assert [page_encoder.device_of(number, torch.device(device), gpus) for number in range(3)] == places
+    assert [
+        page_encoder.device_of(number, torch.device(device), gpus) for number in range(3)
+    ] == places

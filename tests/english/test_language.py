@@ -6,7 +6,9 @@ from kbq.corpus.pages import Page
 from kbq.corpus.readers import NOT_ENGLISH, noting_language, read_corpus
 from kbq.sample_kb import ARTICLES
 
-GERMAN = "Die Brücke über den Fluss wurde im Jahr 1851 gebaut und steht noch heute in der Stadt. " * 20
+GERMAN = (
+    "Die Brücke über den Fluss wurde im Jahr 1851 gebaut und steht noch heute in der Stadt. " * 20
+)
 JAPANESE = "この 橋 は 1851 年 に 建設 された 。" * 40
 
 
@@ -20,7 +22,8 @@ def test_other_languages_are_named_once(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Ja.", "1 2 3", "The bridge of the town was built in 1851 and is still there. " * 30]
+    "text",
+    ["", "Ja.", "1 2 3", "The bridge of the town was built in 1851 and is still there. " * 30],
 )
 def test_english_and_too_little_text_are_not(text: str) -> None:
     said: list[str] = []

@@ -6,20 +6,45 @@ from kbq.english.phrases import Things, conjuncts
 
 NAMES = [
     ("It is in Bosnia and Herzegovina.", "Bosnia", "places", "Bosnia and Herzegovina"),
-    ("It is in Bosnia & Herzegovina and Croatia.", "Croatia", "places", "Bosnia & Herzegovina|Croatia"),
-    ("It borders St. Kitts and Nevis, Cuba and Haiti.", "Cuba", "places", "St. Kitts and Nevis|Cuba|Haiti"),
+    (
+        "It is in Bosnia & Herzegovina and Croatia.",
+        "Croatia",
+        "places",
+        "Bosnia & Herzegovina|Croatia",
+    ),
+    (
+        "It borders St. Kitts and Nevis, Cuba and Haiti.",
+        "Cuba",
+        "places",
+        "St. Kitts and Nevis|Cuba|Haiti",
+    ),
     ("It is in Austria and Hungary.", "Austria", "places", "Austria|Hungary"),
     ("It is in Passau and Linz.", "Linz", "places", "Passau|Linz"),
     ("Its genre is rock and roll.", "rock", "others", "rock and roll"),
     ("It plays rock 'n' roll and blues.", "blues", "others", "rock 'n' roll|blues"),
-    ("It plays rhythm and blues, drum & bass and jazz.", "jazz", "others", "rhythm and blues|drum & bass|jazz"),
+    (
+        "It plays rhythm and blues, drum & bass and jazz.",
+        "jazz",
+        "others",
+        "rhythm and blues|drum & bass|jazz",
+    ),
     ("made by Procter and Gamble.", "Procter", "others", "Procter"),
     ("made by Procter and Gamble.", "Procter and Gamble", "others", "Procter and Gamble"),
     ("made by Vane & Lorimer.", "Vane & Lorimer", "others", "Vane & Lorimer"),
     ("made by Vane Works & Lorimer Works.", "Vane Works", "others", "Vane Works"),
     ("made by Orr Company and Vane Company.", "Orr Company", "others", "Orr Company|Vane Company"),
-    ("the Food and Drug Administration", "Food and Drug Administration", "others", "Food and Drug Administration"),
-    ("the National Aeronautics and Space Administration", "National Aeronautics", "others", "National Aeronautics"),
+    (
+        "the Food and Drug Administration",
+        "Food and Drug Administration",
+        "others",
+        "Food and Drug Administration",
+    ),
+    (
+        "the National Aeronautics and Space Administration",
+        "National Aeronautics",
+        "others",
+        "National Aeronautics",
+    ),
     ("sung by Simon and Garfunkel.", "Simon and Garfunkel", "persons", "Simon and Garfunkel"),
     ("sung by Crosby, Stills & Nash.", "Crosby, Stills & Nash", "persons", "Crosby, Stills & Nash"),
     ("sung by Ann Lee & Bo Ray.", "Bo Ray", "persons", "Ann Lee|Bo Ray"),
@@ -42,11 +67,27 @@ def test_a_name_with_and_is_no_list(text: str, phrase: str, things: Things, item
 @pytest.mark.parametrize(
     ("text", "phrase", "items"),
     [
-        ("She was an actress, inventor and film producer.", "inventor", "actress|inventor|film producer"),
-        ("She was an actress, inventor and film producer.", "film producer", "actress|inventor|film producer"),
-        ("She was an actress, an inventor, and a film producer.", "actress", "actress|inventor|film producer"),
+        (
+            "She was an actress, inventor and film producer.",
+            "inventor",
+            "actress|inventor|film producer",
+        ),
+        (
+            "She was an actress, inventor and film producer.",
+            "film producer",
+            "actress|inventor|film producer",
+        ),
+        (
+            "She was an actress, an inventor, and a film producer.",
+            "actress",
+            "actress|inventor|film producer",
+        ),
         ("Ann Lee, Bo Kim and Cy J. Oz are their children.", "Bo Kim", "Ann Lee|Bo Kim|Cy J. Oz"),
-        ("Ann Lee, Bo Kim and Cy J. Oz are their children.", "Ann Lee, Bo Kim and Cy J. Oz", "Ann Lee|Bo Kim|Cy J. Oz"),
+        (
+            "Ann Lee, Bo Kim and Cy J. Oz are their children.",
+            "Ann Lee, Bo Kim and Cy J. Oz",
+            "Ann Lee|Bo Kim|Cy J. Oz",
+        ),
         ("It flows through Germany, Austria and Hungary.", "Hungary", "Germany|Austria|Hungary"),
         ("It was written by Ann Lee and Bo Kim in 1990.", "Bo Kim", "Ann Lee|Bo Kim"),
         ("a physicist and chemist who conducted research", "chemist", "physicist|chemist"),
@@ -60,4 +101,7 @@ def test_a_name_with_and_is_no_list(text: str, phrase: str, things: Things, item
 )
 def test_items_of_a_list(text: str, phrase: str, items: str) -> None:
     start = text.index(phrase)
-    assert "|".join(text[slice(*place)] for place in conjuncts(text, start, start + len(phrase))) == items
+    assert (
+        "|".join(text[slice(*place)] for place in conjuncts(text, start, start + len(phrase)))
+        == items
+    )

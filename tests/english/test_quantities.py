@@ -1,4 +1,6 @@
-"""Quantities: what random texts say is read, with every word around it that counts, and others' parsers agree."""
+"""Quantities: what random texts say is read, with every word around it that counts, and others'
+parsers agree.
+"""
 
 import random
 import re
@@ -36,7 +38,9 @@ def test_a_thousand_random_quantities_are_read() -> None:
 
 
 def test_the_words_around_a_thousand_random_quantities_count() -> None:
-    """The whole is found from its core, and no part of it has a normal form that says something else."""
+    """The whole is found from its core, and no part of it has a normal form that says something
+    else.
+    """
     draw = random.Random(4)
     for _ in range(1000):
         written, (before, behind) = a_quantity(draw), draw.choice(FRAMES)
@@ -47,7 +51,9 @@ def test_the_words_around_a_thousand_random_quantities_count() -> None:
         words = [word.span() for word in re.finditer(r"\S+", written.core)]
         first = draw.randrange(len(words))
         begin, end = start + words[first][0], start + words[draw.randrange(first, len(words))][1]
-        found = normal_form(text[begin:end], "quantity", text[max(0, begin - 80) : begin], text[end : end + 80])
+        found = normal_form(
+            text[begin:end], "quantity", text[max(0, begin - 80) : begin], text[end : end + 80]
+        )
         if found is not None:
             qualifier = "~" if found.about else found.bound  # type: ignore[union-attr]
             assert (Decimal(found.number), found.unit, qualifier) == expected(written), text  # type: ignore[union-attr]
@@ -108,7 +114,10 @@ def test_every_unit_has_the_size_that_pint_knows() -> None:
     for line in TABLE.read_text("utf-8").splitlines()[1:]:
         dimension, factor, forms = line.split("\t")
         for form in forms.split("|"):
-            if dimension in bases and (size := pint_size(registry, form, bases[dimension])) is not None:
+            if (
+                dimension in bases
+                and (size := pint_size(registry, form, bases[dimension])) is not None
+            ):
                 compared += 1
                 assert size == pytest.approx(float(factor), rel=1e-5), form
     assert compared > 120
@@ -118,9 +127,17 @@ def pint_size(registry: Any, form: str, base: str) -> float | None:
     """Return the size of a unit that pint knows by this form."""
     form = re.sub("^(?:sq|square) (.+)$", r"(\1)**2", form.replace("sq.", "sq"))
     form = re.sub("^(?:cu|cubic) (.+)$", r"(\1)**3", form)
-    form = re.sub(r"^(km|m|cm|mi|ft)([23²³])$", lambda power: f"{power[1]}**{'23'['23²³'.index(power[2]) % 2]}", form)
+    form = re.sub(
+        r"^(km|m|cm|mi|ft)([23²³])$",
+        lambda power: f"{power[1]}**{'23'['23²³'.index(power[2]) % 2]}",
+        form,
+    )
     try:
-        return float(registry.parse_expression(form.replace(" per ", "/").replace(" ", "_")).to(base).magnitude)
+        return float(
+            registry.parse_expression(form.replace(" per ", "/").replace(" ", "_"))
+            .to(base)
+            .magnitude
+        )
     except Exception:  # pint has a family of errors, and ValueError
         return None
 
@@ -129,9 +146,12 @@ def pint_size(registry: Any, form: str, base: str) -> float | None:
 def test_quantulum_reads_the_same_number_wherever_it_reads_one() -> None:
     """It parts numbers with narrow blanks and powers of ten in two or three.
 
-    Numbers below zero are left out: it knows no "negative" and no minus before a currency, and reads −65¾ as −64.25.
+    Numbers below zero are left out: it knows no "negative" and no minus before a currency, and
+    reads −65¾ as −64.25.
     """
-    parser = pytest.importorskip("quantulum3.parser", reason="quantulum3 reads quantities: pip install quantulum3")
+    parser = pytest.importorskip(
+        "quantulum3.parser", reason="quantulum3 reads quantities: pip install quantulum3"
+    )
     draw, same = random.Random(5), 0
     for _ in range(1000):
         written = a_quantity(draw)
@@ -140,7 +160,9 @@ def test_quantulum_reads_the_same_number_wherever_it_reads_one() -> None:
             found = parser.parse(written.core)
         if len(found) == 1 and float(written.number) >= 0:
             same += 1
-            assert float(found[0].value) == pytest.approx(float(written.number), rel=1e-9), written.core
+            assert float(found[0].value) == pytest.approx(float(written.number), rel=1e-9), (
+                written.core
+            )
     assert same > 500
 
 

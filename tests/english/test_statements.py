@@ -1,4 +1,6 @@
-"""Statements: a value that the text denies, says of somebody else, or in the other direction, is no answer."""
+"""Statements: a value that the text denies, says of somebody else, or in the other direction, is no
+answer.
+"""
 
 import random
 
@@ -17,12 +19,17 @@ NAMES = ["Ann Lee", "Bo Kim", "Aarhus United", "the Social Party", "Lars Moe"]
 
 
 def test_denials_are_no_answers_and_all_else_is_one() -> None:
-    """A thousand sentences, each of a subject, a form that denies or one that does not, and a value."""
+    """A thousand sentences, each of a subject, a form that denies or one that does not, and a
+    value.
+    """
     draw = random.Random(1)
     for _ in range(1000):
         is_negative = draw.random() < 0.5
         form = draw.choice(DENIALS if is_negative else STATED)
-        before = f"{draw.choice(['', 'Eva is a skier. ', 'In 1990, '])}{draw.choice(['Eva', 'She'])} {form} "
+        before = (
+            f"{draw.choice(['', 'Eva is a skier. ', 'In 1990, '])}{draw.choice(['Eva', 'She'])} "
+            f"{form} "
+        )
         assert is_denied(before) == is_negative, before
 
 
@@ -44,27 +51,66 @@ def test_directions(relation: str, before: str, is_other: bool) -> None:
 @pytest.mark.parametrize(
     ("subject", "relation", "text", "is_other"),
     [
-        ("Karl Dorn", "place of birth", "He was the son of Emil Dorn, who was born in |Riga|.", True),
-        ("Emil Dorn", "place of birth", "He was the son of Emil Dorn, who was born in |Riga|.", False),
-        ("Orr Film", "award received", "It was directed by Ann Lee, who won the |Orr Prize|.", True),
+        (
+            "Karl Dorn",
+            "place of birth",
+            "He was the son of Emil Dorn, who was born in |Riga|.",
+            True,
+        ),
+        (
+            "Emil Dorn",
+            "place of birth",
+            "He was the son of Emil Dorn, who was born in |Riga|.",
+            False,
+        ),
+        (
+            "Orr Film",
+            "award received",
+            "It was directed by Ann Lee, who won the |Orr Prize|.",
+            True,
+        ),
         ("Ann Lee", "occupation", "Her father, a |merchant| from Hull, died.", True),
         ("Ann Lee", "place of birth", "His wife, born in |Bergen|, was a cook.", True),
         ("Ann Lee", "occupation", "His wife Ann was a |cook|.", False),
         ("Ann Lee", "occupation", "He met her mother, the Norwegian |skier| Ann Lee.", False),
-        ("Ann Lee", "place of death", "She followed her father to Vienna, where she died in |1900|.", False),
-        ("Ann Lee", "educated at", "Her father was a cook, and she attended |Oslo University|.", False),
+        (
+            "Ann Lee",
+            "place of death",
+            "She followed her father to Vienna, where she died in |1900|.",
+            False,
+        ),
+        (
+            "Ann Lee",
+            "educated at",
+            "Her father was a cook, and she attended |Oslo University|.",
+            False,
+        ),
         ("Liv Dahl", "spouse", "Pia Holm was the first wife of |Sven Dahl|.", True),
-        ("Liv Dahl", "spouse", "Pia Holm was the wife of |Sven Dahl|, with whom she had a daughter, Liv Dahl.", True),
+        (
+            "Liv Dahl",
+            "spouse",
+            "Pia Holm was the wife of |Sven Dahl|, with whom she had a daughter, Liv Dahl.",
+            True,
+        ),
         ("Ann Lee", "spouse", "Bo Ray was the son of |Emil Ray| and his wife Ann Lee.", False),
         ("Pia Holm", "spouse", "Pia Holm was the first wife of |Sven Dahl|.", False),
         ("Pia Holm", "spouse", "She was the first wife of |Sven Dahl|.", False),
-        ("Bo Ray", "residence", "Bo is a racer from the United States, who lives in |Bonn|.", False),
+        (
+            "Bo Ray",
+            "residence",
+            "Bo is a racer from the United States, who lives in |Bonn|.",
+            False,
+        ),
     ],
 )
-def test_what_is_said_of_somebody_else(subject: str, relation: str, text: str, is_other: bool) -> None:
+def test_what_is_said_of_somebody_else(
+    subject: str, relation: str, text: str, is_other: bool
+) -> None:
     before, value, behind = text.split("|")
     assert is_said_of_another(subject, relation, before, behind, relation == "spouse") == is_other
-    answer = Answer(value, 0.0, "1", "T", 0, len(before), len(before + value), before + value + behind, (0, 1))
+    answer = Answer(
+        value, 0.0, "1", "T", 0, len(before), len(before + value), before + value + behind, (0, 1)
+    )
     assert says_nothing(f"{subject} [SEP] {relation}", answer) == is_other
 
 

@@ -1,7 +1,8 @@
-"""Fixtures: miniature artefacts in the formats of DensePhrases, made from their description, and what must be found.
+"""Fixtures: miniature artefacts in the formats of DensePhrases, made from their description, and
+what must be found.
 
-Encoders are run with transformers, vectors of an index reconstructed by faiss, and answers found by brute force in
-float64: nothing here is computed by what is tested.
+Encoders are run with transformers, vectors of an index reconstructed by faiss, and answers found by
+brute force in float64: nothing here is computed by what is tested.
 """
 
 import json
@@ -29,7 +30,9 @@ QUERIES = [
 
 @dataclass(frozen=True)
 class Text:
-    """A document as the official code keeps it. Shapes: starts, ends (tokens,), kept (rows,), rows (rows, DIM)."""
+    """A document as the official code keeps it. Shapes: starts, ends (tokens,), kept (rows,), rows
+    (rows, DIM).
+    """
 
     number: str
     title: str
@@ -44,7 +47,9 @@ class Text:
 
 @dataclass(frozen=True)
 class Official:
-    """The artefacts in a folder, and query vectors by transformers. Shapes: starts, ends (queries, DIM)."""
+    """The artefacts in a folder, and query vectors by transformers. Shapes: starts, ends (queries,
+    DIM).
+    """
 
     folder: Path
     texts: list[Text]
@@ -70,13 +75,17 @@ class Official:
         found: dict[str, dict[int, np.ndarray]] = {}
         with h5py.File(self.dump / name / "idx2id.hdf5") as file:
             for group in file.values():
-                for place, (document, row) in enumerate(zip(group["doc"], group["word"], strict=True)):
+                for place, (document, row) in enumerate(
+                    zip(group["doc"], group["word"], strict=True)
+                ):
                     vector = index.reconstruct(int(group.attrs["offset"]) + place)
                     found.setdefault(str(document), {})[int(row)] = vector.astype(np.float64)
         return found
 
     def spans(self, vectors: Any, query: int) -> list[tuple[float, str, int, int]]:
-        """All spans in one paragraph, best first: score, document, first and last character. Ties in order."""
+        """All spans in one paragraph, best first: score, document, first and last character. Ties
+        in order.
+        """
         best: dict[tuple[str, int, int], float] = {}
         for text in self.texts:
             rows = vectors.get(text.number, {})
@@ -96,7 +105,9 @@ class Official:
         """The k best spans of which none overlaps a better one."""
         taken: list[tuple[float, str, int, int]] = []
         for span in self.spans(vectors, query):
-            if not any(span[1] == other[1] and span[2] < other[3] and other[2] < span[3] for other in taken):
+            if not any(
+                span[1] == other[1] and span[2] < other[3] and other[2] < span[3] for other in taken
+            ):
                 taken.append(span)
             if len(taken) == k:
                 break
@@ -112,12 +123,16 @@ def blosc(data: bytes, typesize: int = 1) -> bytes:
 
 
 def pieces_of(word: str, numbers: dict[str, int]) -> list[tuple[str, int, int]]:
-    """The pieces of a word, longest first, with their characters; for instance "Paris,": Paris and a comma."""
+    """The pieces of a word, longest first, with their characters; for instance "Paris,": Paris and
+    a comma.
+    """
     found, begin = [], 0
     while begin < len(word):
         for end in range(len(word), begin, -1):
             inner = "##" * (begin > 0 and word[begin - 1].isalnum() and word[begin].isalnum())
-            if end == begin + 1 or (word[begin:end].isalnum() and inner + word[begin:end] in numbers):
+            if end == begin + 1 or (
+                word[begin:end].isalnum() and inner + word[begin:end] in numbers
+            ):
                 found.append((inner + word[begin:end], begin, end))
                 begin = end
                 break
@@ -150,7 +165,9 @@ class Maker:
         """The last hidden states. Shape: (tokens, DIM)."""
         with self.torch.inference_mode():
             tokens = self.torch.tensor([ids])
-            states = self.encoders[encoder](tokens, token_type_ids=self.torch.full_like(tokens, kind))
+            states = self.encoders[encoder](
+                tokens, token_type_ids=self.torch.full_like(tokens, kind)
+            )
         hidden: np.ndarray = states.last_hidden_state[0].numpy()
         return hidden
 
@@ -171,10 +188,20 @@ class Maker:
             for name, encoder in zip(names, self.encoders, strict=True)
             for key, value in encoder.state_dict().items()
         }
-        weights |= {f"filter_linear.{key}": value for key, value in self.filter.state_dict().items()}
+        weights |= {
+            f"filter_linear.{key}": value for key, value in self.filter.state_dict().items()
+        }
         self.torch.save(weights, folder / "pytorch_model.bin")
-        written = {key: self.config.to_dict()[key] for key in ("hidden_size", "num_hidden_layers", "vocab_size")}
-        written |= {"num_attention_heads": 4, "intermediate_size": 24, "hidden_act": "gelu", "model_type": "bert"}
+        written = {
+            key: self.config.to_dict()[key]
+            for key in ("hidden_size", "num_hidden_layers", "vocab_size")
+        }
+        written |= {
+            "num_attention_heads": 4,
+            "intermediate_size": 24,
+            "hidden_act": "gelu",
+            "model_type": "bert",
+        }
         (folder / "config.json").write_text(json.dumps(written | {"architectures": ["Encoder"]}))
         (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in self.numbers))
 
@@ -185,7 +212,9 @@ class Maker:
         return f'"{word}"' if self.random.random() < 0.1 else word
 
     def tokens(self, paragraph: str) -> list[tuple[int, int, int]]:
-        """Id, first and last character of each piece; those of an inner piece are the ones of its whole word."""
+        """Id, first and last character of each piece; those of an inner piece are the ones of its
+        whole word.
+        """
         tokens, begin = [], 0
         for word in paragraph.split(" "):
             for piece, first, last in pieces_of(word, self.numbers):
@@ -227,22 +256,34 @@ class Maker:
             with h5py.File(self.folder / "dump" / "phrase" / f"{name}.hdf5", "w") as file:
                 for text in texts:
                     group = file.create_group(text.number)
-                    group.attrs.update({"context": text.context, "title": text.title, "offset": -2, "scale": 20})
+                    group.attrs.update(
+                        {"context": text.context, "title": text.title, "offset": -2, "scale": 20}
+                    )
                     group["start"], group["f2o_start"] = text.rows, text.kept
                     group["word2char_start"], group["word2char_end"] = text.starts, text.ends
                     group["len_per_para"] = np.array(text.windows)
             with h5py.File(self.folder / "dump" / "filter" / f"{name}.hdf5", "w") as file:
                 for text in texts:
-                    file[f"{text.number}/filter_start"], file[f"{text.number}/filter_end"] = text.logits.T
+                    file[f"{text.number}/filter_start"], file[f"{text.number}/filter_end"] = (
+                        text.logits.T
+                    )
             for text in sorted(texts, key=lambda text: text.number):
-                arrays = {"word2char_start": text.starts, "word2char_end": text.ends, "f2o_start": text.kept}
+                arrays = {
+                    "word2char_start": text.starts,
+                    "word2char_end": text.ends,
+                    "f2o_start": text.kept,
+                }
                 metadata[text.number] = {key: blosc(array.tobytes()) for key, array in arrays.items()} | {
                     "context": blosc(text.context.encode()), "title": text.title,
                     "dtypes": {key: array.dtype for key, array in arrays.items()},
                 }  # fmt: skip
-        (self.folder / "dump" / "meta_compressed.pkl").write_bytes(pickle.dumps(metadata, protocol=3))
+        (self.folder / "dump" / "meta_compressed.pkl").write_bytes(
+            pickle.dumps(metadata, protocol=3)
+        )
 
-    def index(self, name: str, parts: Sequence[Sequence[Text]], above: float = -np.inf, lists: int = 4) -> None:
+    def index(
+        self, name: str, parts: Sequence[Sequence[Text]], above: float = -np.inf, lists: int = 4
+    ) -> None:
         """An index of the rows with a filter logit above this, in parts with ids of their own."""
         import h5py
 
@@ -254,9 +295,14 @@ class Maker:
         columns: list[tuple[int, np.ndarray, np.ndarray]] = []
         for number, texts in enumerate(parts):
             rows = [np.flatnonzero(text.logits[text.kept].max(axis=1) > above) for text in texts]
-            vectors += [text.rows[some] / np.float32(20) - 2 for text, some in zip(texts, rows, strict=True)]
+            vectors += [
+                text.rows[some] / np.float32(20) - 2 for text, some in zip(texts, rows, strict=True)
+            ]
             documents = np.concatenate(
-                [np.full(len(some), int(text.number), np.int32) for text, some in zip(texts, rows, strict=True)]
+                [
+                    np.full(len(some), int(text.number), np.int32)
+                    for text, some in zip(texts, rows, strict=True)
+                ]
             )
             columns.append((number * 10**9, documents, np.concatenate(rows).astype(np.int32)))
             ids.append(number * 10**9 + np.arange(len(documents)))
@@ -283,7 +329,9 @@ class Maker:
 
 @pytest.fixture(scope="session")
 def official(tmp_path_factory: pytest.TempPathFactory) -> Official:
-    """A checkpoint, a dump of two files with its metadata, and three indexes: whole, filtered, in two parts."""
+    """A checkpoint, a dump of two files with its metadata, and three indexes: whole, filtered, in
+    two parts.
+    """
     pytest.importorskip("h5py")
     pytest.importorskip("faiss")
     maker = Maker(tmp_path_factory.mktemp("official"))
@@ -299,7 +347,8 @@ def official(tmp_path_factory: pytest.TempPathFactory) -> Official:
     maker.index("start/4_flat_OPQ4_ft0", [[*first, *second]], above=0.4)
     maker.index("start/3_flat_OPQ4_parts", [second, first], lists=3)
     sides = [
-        np.stack([maker.encode(side, [2, *maker.ids_of(query)[:62], 3], 0)[0] for query in QUERIES]) for side in (1, 2)
+        np.stack([maker.encode(side, [2, *maker.ids_of(query)[:62], 3], 0)[0] for query in QUERIES])
+        for side in (1, 2)
     ]
     return Official(maker.folder, [*first, *second], *sides)
 
@@ -335,7 +384,9 @@ def placed(official: Official) -> Callable[..., list[tuple[float, str, int, int]
         for answer in answers:
             before = contexts[answer.page_id].split(" [PAR] ")[: answer.paragraph]
             begin = sum(len(text) + len(" [PAR] ") for text in before)
-            assert contexts[answer.page_id][begin + answer.start : begin + answer.end] == answer.text
+            assert (
+                contexts[answer.page_id][begin + answer.start : begin + answer.end] == answer.text
+            )
             found.append((answer.score, answer.page_id, begin + answer.start, begin + answer.end))
         return found
 
@@ -346,8 +397,12 @@ def placed(official: Official) -> Callable[..., list[tuple[float, str, int, int]
 def same() -> Callable[..., None]:
     """Checks that answers are those of brute force, with the same scores."""
 
-    def check(found: list[tuple[float, str, int, int]], expected: list[tuple[float, str, int, int]]) -> None:
+    def check(
+        found: list[tuple[float, str, int, int]], expected: list[tuple[float, str, int, int]]
+    ) -> None:
         assert [answer[1:] for answer in found] == [answer[1:] for answer in expected]
-        assert [answer[0] for answer in found] == pytest.approx([answer[0] for answer in expected], abs=1e-4)
+        assert [answer[0] for answer in found] == pytest.approx(
+            [answer[0] for answer in expected], abs=1e-4
+        )
 
     return check

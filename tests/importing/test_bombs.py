@@ -1,4 +1,6 @@
-"""Bombs: what few bytes would need much time or memory for is refused in one sentence, before it does."""
+"""Bombs: what few bytes would need much time or memory for is refused in one sentence, before it
+does.
+"""
 
 import io
 import os
@@ -61,7 +63,10 @@ def archive(pickled: bytes, compression: int = zipfile.ZIP_STORED, more: bytes =
     [
         archive(TUPLE_AS_KEY),
         TUPLE_AS_KEY,
-        pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) + pickle.dumps({}, 2) + TUPLE_AS_KEY,
+        pickle.dumps(0x1950A86A20F9469CFC6C, 2)
+        + pickle.dumps(1001, 2)
+        + pickle.dumps({}, 2)
+        + TUPLE_AS_KEY,
         archive(pickle.dumps({}, 2), zipfile.ZIP_DEFLATED, bytes(2**20)),
     ],
     ids=["in an archive", "alone", "as before 1.6", "compressed"],
@@ -73,7 +78,8 @@ def test_checkpoints_are_tried_before_they_are_loaded(
     path = copied.checkpoint / "pytorch_model.bin"
     path.write_bytes(content)
     with pytest.raises(
-        ModelError, match=r"pytorch_model.bin is damaged \((it takes more than 5|its parts are).*: download it again"
+        ModelError,
+        match=r"pytorch_model.bin is damaged \((it takes more than 5|its parts are).*: download it again",
     ):
         import_checkpoint(copied.checkpoint, tmp_path / "model")
 
@@ -81,7 +87,10 @@ def test_checkpoints_are_tried_before_they_are_loaded(
 @pytest.mark.parametrize("as_archive", [True, False])
 def test_real_checkpoints_are_none(as_archive: bool, tmp_path: Path) -> None:
     network = torch.nn.TransformerEncoderLayer(8, 2, 16)
-    state = {"network": network.state_dict(), "optimiser": torch.optim.AdamW(network.parameters()).state_dict()}
+    state = {
+        "network": network.state_dict(),
+        "optimiser": torch.optim.AdamW(network.parameters()).state_dict(),
+    }
     torch.save(state, tmp_path / "w.bin", _use_new_zipfile_serialization=as_archive)
     refuse_bombs(tmp_path / "w.bin")
 
@@ -106,13 +115,20 @@ def test_weights_that_are_no_plain_tensors(kind: str, copied: Any, tmp_path: Pat
     weights = torch.load(path, weights_only=True)
     weights["filter_linear.weight"] = STRANGE[kind](weights["filter_linear.weight"])
     torch.save(weights, path)
-    with pytest.raises(ModelError, match=r"pytorch_model.bin is damaged \(|filter_linear.weight in .* has the shape"):
+    with pytest.raises(
+        ModelError,
+        match=r"pytorch_model.bin is damaged \(|filter_linear.weight in .* has the shape",
+    ):
         import_checkpoint(copied.checkpoint, tmp_path / "model")
 
 
 @pytest.mark.parametrize(
     "content",
-    [b'{"a": ' * 2000 + b"1" + b"}" * 2000, b'{"num_attention_heads": 1' + b"0" * 5000 + b"}", b"[" * 100_000],
+    [
+        b'{"a": ' * 2000 + b"1" + b"}" * 2000,
+        b'{"num_attention_heads": 1' + b"0" * 5000 + b"}",
+        b"[" * 100_000,
+    ],
     ids=["deep", "a long number", "brackets"],
 )
 def test_configurations(content: bytes, copied: Any, tmp_path: Path) -> None:
@@ -136,7 +152,9 @@ def enormous(file: Any, folder: Path) -> None:
 
 def in_large_pieces(file: Any, folder: Path) -> None:
     del file["0/f2o_start"]
-    file["0"].create_dataset("f2o_start", (8,), np.int32, maxshape=(None,), chunks=(2**29,), compression="gzip")
+    file["0"].create_dataset(
+        "f2o_start", (8,), np.int32, maxshape=(None,), chunks=(2**29,), compression="gzip"
+    )
 
 
 def many_digits(file: Any, folder: Path) -> None:
@@ -201,11 +219,21 @@ def test_sizes_of_lists_do_not_wrap(copied: Any, tmp_path: Path) -> None:
 
 
 def test_lists_of_an_official_index_lie_within_its_file(copied: Any, tmp_path: Path) -> None:
-    folder = import_index(copied.dump, tmp_path / "kb", copied.checkpoint, NAME, device="cpu").folder / "official"
+    folder = (
+        import_index(copied.dump, tmp_path / "kb", copied.checkpoint, NAME, device="cpu").folder
+        / "official"
+    )
     lists = np.load(folder / "lists.npy")
-    for changed in (np.repeat(lists, 1000, axis=0), lists + 2**40, lists * 2**20, -lists - 1, lists.ravel()):
+    for changed in (
+        np.repeat(lists, 1000, axis=0),
+        lists + 2**40,
+        lists * 2**20,
+        -lists - 1,
+        lists.ravel(),
+    ):
         np.save(folder / "lists.npy", changed)
         with pytest.raises(
-            KnowledgeBaseError, match=r"official is damaged \((its files do not|a list is not within|lists)"
+            KnowledgeBaseError,
+            match=r"official is damaged \((its files do not|a list is not within|lists)",
         ):
             Codes(folder)

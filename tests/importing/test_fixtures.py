@@ -1,6 +1,8 @@
-"""Fixtures: what the unmodified official code wrote and answered, where an environment variable names the folder.
+"""Fixtures: what the unmodified official code wrote and answered, where an environment variable
+names the folder.
 
-It has folders like public/ (checkpoint, corpus, dump, reference) and, with a tuned checkpoint alone, public-query/.
+It has folders like public/ (checkpoint, corpus, dump, reference) and, with a tuned checkpoint
+alone, public-query/.
 """
 
 import json
@@ -22,11 +24,16 @@ NAMED = os.environ.get("KBQ_OFFICIAL_FIXTURES", "")
 ROOT = Path(NAMED)
 FOLDERS = sorted(path.parent for path in ROOT.glob("*/reference")) if NAMED else []
 DUMPS = [folder for folder in FOLDERS if (folder / "dump").is_dir()]
-INDEXES = [path.parent for folder in DUMPS for path in sorted(folder.glob("dump/start/*/index.faiss"))]
+INDEXES = [
+    path.parent for folder in DUMPS for path in sorted(folder.glob("dump/start/*/index.faiss"))
+]
 Place = tuple[str, int, int]
 
 pytestmark = [
-    pytest.mark.skipif(not FOLDERS, reason="KBQ_OFFICIAL_FIXTURES names no folder with what the official code wrote"),
+    pytest.mark.skipif(
+        not FOLDERS,
+        reason="KBQ_OFFICIAL_FIXTURES names no folder with what the official code wrote",
+    ),
     pytest.mark.slow,
 ]
 pytest.importorskip("h5py")
@@ -40,7 +47,11 @@ def name(path: Path) -> str:
 @cache
 def dump_of(folder: Path) -> Path:
     """The fixture with the dump that a tuned checkpoint belongs to."""
-    return folder if folder in DUMPS else max((one for one in DUMPS if folder.name.startswith(one.name)), key=str)
+    return (
+        folder
+        if folder in DUMPS
+        else max((one for one in DUMPS if folder.name.startswith(one.name)), key=str)
+    )
 
 
 @cache
@@ -103,13 +114,16 @@ def overlaps(one: Place, other: Place) -> bool:
 
 
 def compare(kb: KnowledgeBase, folder: Path, reference: Path) -> None:
-    """First answers are equal, scores within 1e-4; a reference answer is missing only where it overlaps a better one.
+    """First answers are equal, scores within 1e-4; a reference answer is missing only where it
+    overlaps a better one.
 
-    Answers beyond the reference's ten come in where overlaps were left out, and score no more than its last one.
+    Answers beyond the reference's ten come in where overlaps were left out, and score no more than
+    its last one.
     """
     for query in json.loads(reference.read_text())["queries"]:
         expected = {
-            (str(one["doc_idx"]), one["start_pos"], one["end_pos"]): one for one in query["exact_same_paragraph"]
+            (str(one["doc_idx"]), one["start_pos"], one["end_pos"]): one
+            for one in query["exact_same_paragraph"]
         }
         answers = kb.query(questions(folder)[query["id"]], 10, backend="dense")
         found = {place(dump_of(folder), answer): answer.score for answer in answers}
@@ -121,7 +135,9 @@ def compare(kb: KnowledgeBase, folder: Path, reference: Path) -> None:
             if where in found:
                 assert found[where] == pytest.approx(one["score"], abs=1e-4)
             else:
-                assert any(overlaps(where, other) and found[other] > one["score"] - 1e-4 for other in found)
+                assert any(
+                    overlaps(where, other) and found[other] > one["score"] - 1e-4 for other in found
+                )
         assert all(score <= last + 1e-4 for other, score in found.items() if other not in expected)
 
 
@@ -158,7 +174,10 @@ def test_answers_over_a_dump(folder: Path, model: Any, kb: Any) -> None:
 
 @pytest.mark.parametrize("folder", DUMPS, ids=name)
 def test_answers_over_an_index(folder: Path, kb: Any) -> None:
-    index = min((path for path in INDEXES if path.is_relative_to(folder) and "_ft" not in path.name), key=str)
+    index = min(
+        (path for path in INDEXES if path.is_relative_to(folder) and "_ft" not in path.name),
+        key=str,
+    )
     opened = KnowledgeBase.open(kb(folder, f"start/{index.name}"), device="cpu")
     compare(opened, folder, folder / "reference" / "exact_reconstructed.json")
 
@@ -172,7 +191,9 @@ def test_reconstructed_vectors(index: Path, kb: Any) -> None:
     codes = opened.searcher.shards[0].codes  # type: ignore[attr-defined]
     rows = codes.rows_of(reference[f"{prefix}id"])
     begins = np.cumsum([0, *map(len, opened.searcher.shards)])
-    for row, document, vector in zip(rows, reference[f"{prefix}doc"], reference[f"{prefix}vector"], strict=True):
+    for row, document, vector in zip(
+        rows, reference[f"{prefix}doc"], reference[f"{prefix}vector"], strict=True
+    ):
         number = int(np.searchsorted(begins, row, "right")) - 1
         shard, within = opened.searcher.shards[number], np.array([row - begins[number]])
         page = int(shard.paragraph_pages[int(shard.paragraphs_of(within)[0])])
@@ -180,11 +201,15 @@ def test_reconstructed_vectors(index: Path, kb: Any) -> None:
         assert np.abs(shard.vectors_of(within)[0] / 20 - 2 - vector).max() < 1e-5
 
 
-@pytest.mark.parametrize("folder", [path.parent for path in ROOT.glob("*/checkpoint-1.1")] if NAMED else [], ids=name)
+@pytest.mark.parametrize(
+    "folder", [path.parent for path in ROOT.glob("*/checkpoint-1.1")] if NAMED else [], ids=name
+)
 def test_a_checkpoint_of_queries_alone(folder: Path, model: Any, tmp_path: Path) -> None:
     from kbq.model.model import Model
 
-    made = import_checkpoint(folder / "checkpoint-1.1", tmp_path / "tuned", base=model(dump_of(folder)))
+    made = import_checkpoint(
+        folder / "checkpoint-1.1", tmp_path / "tuned", base=model(dump_of(folder))
+    )
     reference = np.load(folder / "reference" / "query_vectors.npz")
     starts, ends = Model.open(made.folder, "cpu").encode_queries(list(questions(folder).values()))
     assert np.abs(starts - reference["start"]).max() < 1e-5

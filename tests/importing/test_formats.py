@@ -16,7 +16,12 @@ import numpy as np
 import pytest
 
 from kbq.errors import CorpusError
-from kbq.importing.metadata import UnsafePickleError, decompressed, metadata_documents, pickled_items
+from kbq.importing.metadata import (
+    UnsafePickleError,
+    decompressed,
+    metadata_documents,
+    pickled_items,
+)
 
 
 def items(content: bytes) -> dict[Any, Any]:
@@ -28,7 +33,12 @@ def items(content: bytes) -> dict[Any, Any]:
 def test_plain_values(protocol: int, count: int) -> None:
     def value(number: int) -> dict[str, Any]:
         if protocol == 2:  # which has no bytes
-            return {"text": "ä" * 300, "number": -number, "nothing": None, "pair": (1, (True, False))}
+            return {
+                "text": "ä" * 300,
+                "number": -number,
+                "nothing": None,
+                "pair": (1, (True, False)),
+            }
         types = {"a": np.dtype("<i4"), "b": np.dtype("<i8")}
         return {"bytes": b"x" * number, "text": "ä", "types": types, "empty": ()}
 
@@ -37,7 +47,9 @@ def test_plain_values(protocol: int, count: int) -> None:
 
 
 @pytest.mark.parametrize(("room", "fits"), [(2**28, True), (2000, False)])
-def test_values_that_are_mentioned_again(room: int, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_are_mentioned_again(
+    room: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As many as there is room for: a file of 20 GB is read with little memory."""
     monkeypatch.setattr("kbq.importing.metadata.ROOM", room)
     content = {str(number): {"bytes": b"x" * 300, "number": number} for number in range(1000, 1020)}
@@ -63,14 +75,30 @@ class Asks:
 @pytest.mark.parametrize("place", ["whole", "value", "key", "nested"])
 def test_a_pickle_that_would_run_code_is_refused(protocol: int, place: str, tmp_path: Path) -> None:
     asks = Asks(os.mkfifo, str(tmp_path / "ran"))
-    content = {"whole": asks, "value": {"0": asks}, "key": {"0": 1, asks: 2}, "nested": {"0": {"title": asks}}}[place]
+    content = {
+        "whole": asks,
+        "value": {"0": asks},
+        "key": {"0": 1, asks: 2},
+        "nested": {"0": {"title": asks}},
+    }[place]
     with pytest.raises(UnsafePickleError, match=r"asks for posix.mkfifo|has the operation"):
         items(pickle.dumps(content, protocol))
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
-    "value", [OrderedDict(a=1), np.zeros(3), np.float32(1), {1, 2}, [1], 1.5, Path("x"), np.dtype("O"), complex(1, 2)]
+    "value",
+    [
+        OrderedDict(a=1),
+        np.zeros(3),
+        np.float32(1),
+        {1, 2},
+        [1],
+        1.5,
+        Path("x"),
+        np.dtype("O"),
+        complex(1, 2),
+    ],
 )
 def test_anything_else_is_refused(value: object) -> None:
     with pytest.raises(UnsafePickleError):
@@ -82,23 +110,34 @@ def test_a_call_of_a_type_with_something_else() -> None:
         items(pickle.dumps({"0": Asks(np.dtype, "O", False, True)}, 3))
 
 
-@pytest.mark.parametrize("start", [struct.pack("<BQ", 0x8E, 2**62), struct.pack("<cI", b"B", 2**31)])
+@pytest.mark.parametrize(
+    "start", [struct.pack("<BQ", 0x8E, 2**62), struct.pack("<cI", b"B", 2**31)]
+)
 def test_a_size_beyond_the_file(start: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"\x80\x04}(" + start + b"abc")
-    with (tmp_path / "file").open("rb") as file, pytest.raises(ValueError, match=r"is damaged: Mem|only 3 remain"):
+    with (
+        (tmp_path / "file").open("rb") as file,
+        pytest.raises(ValueError, match=r"is damaged: Mem|only 3 remain"),
+    ):
         list(pickled_items(file))
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80\x03", b"\x80\x03}", b"\x80\x03).", b"no pickle", b"\x80\x03}q\x00(X"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x80\x03", b"\x80\x03}", b"\x80\x03).", b"no pickle", b"\x80\x03}q\x00(X"]
+)
 def test_what_is_no_pickled_dict(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         items(content)
 
 
 @hypothesis.given(st.binary(max_size=300), st.integers(0, 299))
-@hypothesis.example(b"\x80\x03S'\\ '\n.", 0)  # Python warns of what it takes for the beginning of an escape sequence
+@hypothesis.example(
+    b"\x80\x03S'\\ '\n.", 0
+)  # Python warns of what it takes for the beginning of an escape sequence
 def test_damage_is_a_value_error(noise: bytes, place: int) -> None:
-    whole = pickle.dumps({"0": {"title": "t", "dtypes": {"a": np.dtype("<i4")}, "context": b"x" * 99}}, 3)
+    whole = pickle.dumps(
+        {"0": {"title": "t", "dtypes": {"a": np.dtype("<i4")}, "context": b"x" * 99}}, 3
+    )
     for content in (noise, whole[:place], whole[:place] + noise[:5] + whole[place + 5 :]):
         try:
             items(content)
@@ -118,13 +157,24 @@ def test_chunks(typesize: int, size: int, chunk: Callable[..., bytes]) -> None:
     [
         (lambda chunk: chunk[:10], r"a compressed chunk has 10 bytes"),
         (lambda chunk: chunk[:-1], r"chunk of \d+ bytes says that it has \d+ and holds 300"),
-        (lambda chunk: chunk[:4] + struct.pack("<I", 2**31) + chunk[8:], r"and holds 2,147,483,648"),
-        (lambda chunk: chunk[:8] + struct.pack("<I", 0) + chunk[12:], r"a compressed chunk is damaged"),
-        (lambda chunk: chunk[:16] + struct.pack("<i", -5) + chunk[20:], r"a compressed chunk is damaged"),
+        (
+            lambda chunk: chunk[:4] + struct.pack("<I", 2**31) + chunk[8:],
+            r"and holds 2,147,483,648",
+        ),
+        (
+            lambda chunk: chunk[:8] + struct.pack("<I", 0) + chunk[12:],
+            r"a compressed chunk is damaged",
+        ),
+        (
+            lambda chunk: chunk[:16] + struct.pack("<i", -5) + chunk[20:],
+            r"a compressed chunk is damaged",
+        ),
         (lambda chunk: chunk[:-4] + b"xxxx", r"a compressed chunk is damaged"),
     ],
 )
-def test_chunks_that_are_damaged(change: Callable[[bytes], bytes], message: str, chunk: Callable[..., bytes]) -> None:
+def test_chunks_that_are_damaged(
+    change: Callable[[bytes], bytes], message: str, chunk: Callable[..., bytes]
+) -> None:
     with pytest.raises(ValueError, match=message):
         decompressed(change(chunk(b"abc" * 100, 1)))
 
@@ -141,7 +191,9 @@ def test_damage_in_a_chunk_is_a_value_error(noise: bytes, place: int) -> None:
 def document(chunk: Callable[..., bytes], **changes: object) -> dict[str, object]:
     arrays = {"word2char_start": [0, 4], "word2char_end": [3, 9], "f2o_start": [0, 1]}
     types = {"word2char_start": "<i4", "word2char_end": "<i4", "f2o_start": "<i8"}
-    facts: dict[str, object] = {name: chunk(np.array(values, types[name]).tobytes()) for name, values in arrays.items()}
+    facts: dict[str, object] = {
+        name: chunk(np.array(values, types[name]).tobytes()) for name, values in arrays.items()
+    }
     facts |= {"context": chunk(b"the river"), "title": "River"}
     facts |= {"dtypes": {name: np.dtype(kind) for name, kind in types.items()}}
     return facts | changes
@@ -152,7 +204,11 @@ def test_metadata(tmp_path: Path, chunk: Callable[..., bytes]) -> None:
     path.write_bytes(pickle.dumps({"7": document(chunk)}, 3))
     (found,) = metadata_documents(path)
     assert (found.number, found.title, found.text) == ("7", "River", "the river")
-    assert (found.starts.tolist(), found.ends.tolist(), found.kept.tolist()) == ([0, 4], [3, 9], [0, 1])
+    assert (found.starts.tolist(), found.ends.tolist(), found.kept.tolist()) == (
+        [0, 4],
+        [3, 9],
+        [0, 1],
+    )
 
 
 @pytest.mark.parametrize(

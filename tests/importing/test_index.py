@@ -1,4 +1,6 @@
-"""Indexes: a knowledge base of codes answers as brute force over reconstructed vectors does; what it cannot do."""
+"""Indexes: a knowledge base of codes answers as brute force over reconstructed vectors does; what
+it cannot do.
+"""
 
 import os
 import pickle
@@ -23,7 +25,10 @@ from kbq.search.search import SearchContext, search
 
 h5py, faiss = pytest.importorskip("h5py"), pytest.importorskip("faiss")
 WHOLE, FILTERED, PARTS = "start/4_flat_OPQ4", "start/4_flat_OPQ4_ft0", "start/3_flat_OPQ4_parts"
-CODES = "has its codes instead of vectors, so it is searched with that index only, on one machine, and nothing can be "
+CODES = (
+    "has its codes instead of vectors, so it is searched with that index only, on one machine, "
+    "and nothing can be "
+)
 
 
 @pytest.fixture(scope="module", params=[WHOLE, FILTERED, PARTS])
@@ -61,8 +66,13 @@ def test_it_holds_the_rows_of_the_index(kb: KnowledgeBase, name: str, official: 
     for shard in kb.searcher.shards:
         assert isinstance(shard, CodedShard)
         rows = np.arange(len(shard))
-        pages = [shard.ids[int(shard.paragraph_pages[paragraph])] for paragraph in shard.paragraphs_of(rows)]
-        expected = [vectors[page][row] for page in dict.fromkeys(pages) for row in sorted(vectors[page])]
+        pages = [
+            shard.ids[int(shard.paragraph_pages[paragraph])]
+            for paragraph in shard.paragraphs_of(rows)
+        ]
+        expected = [
+            vectors[page][row] for page in dict.fromkeys(pages) for row in sorted(vectors[page])
+        ]
         found = shard.vectors_of(rows) / 20 - 2
         assert np.abs(found - np.array(expected)).max() < 1e-5
         queries = np.random.default_rng(0).normal(size=(3, 16))
@@ -89,8 +99,12 @@ def test_answers_are_those_of_brute_force(
 
 
 def test_on_a_gpu_the_answers_are_those_of_the_cpu(kb: KnowledgeBase, official: Any) -> None:
-    pytest.importorskip("triton", reason="Triton comes with PyTorch's builds for CUDA, and is in kbq[dev]")
-    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")  # in the interpreter
+    pytest.importorskip(
+        "triton", reason="Triton comes with PyTorch's builds for CUDA, and is in kbq[dev]"
+    )
+    device = (
+        torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    )  # in the interpreter
     shards, vectors = kb.searcher.shards, np.stack([official.starts[:2], official.ends[:2]], axis=1)
     (cells,) = codes_for_gpu(shards, kb.index).on_gpus([device])
     on_cpu, on_gpu = open_official(shards, kb.index), open_official(shards, kb.index, cells)
@@ -99,7 +113,9 @@ def test_on_a_gpu_the_answers_are_those_of_the_cpu(kb: KnowledgeBase, official: 
     assert [len(hits) for hits in expected] == [5, 5]
 
 
-def test_a_query_has_the_same_answers_whatever_is_asked_beside_it(kb: KnowledgeBase, queries: list[str]) -> None:
+def test_a_query_has_the_same_answers_whatever_is_asked_beside_it(
+    kb: KnowledgeBase, queries: list[str]
+) -> None:
     assert kb.query(queries, 5) == [kb.query(query, 5) for query in queries]
 
 
@@ -112,7 +128,9 @@ def test_chosen_and_deleted_pages(kb: KnowledgeBase, queries: list[str]) -> None
 
 def test_words_and_units(kb: KnowledgeBase) -> None:
     assert kb.query("Warsaw [SEP] river", 3, backend="bm25")
-    assert kb.query("Warsaw [SEP] river", 3, bm25_weight=1.0) != kb.query("Warsaw [SEP] river", 3, backend="dense")
+    assert kb.query("Warsaw [SEP] river", 3, bm25_weight=1.0) != kb.query(
+        "Warsaw [SEP] river", 3, backend="dense"
+    )
     assert len({answer.page_id for answer in kb.query("Warsaw", 5, unit="page")}) == 5
 
 
@@ -130,7 +148,9 @@ def test_the_file_stays_where_it_is(made: Callable[..., Any], copied: Any, tmp_p
     ]
 
 
-def test_what_needs_vectors_is_refused(official: Any, made: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_needs_vectors_is_refused(
+    official: Any, made: Callable[..., Any], tmp_path: Path
+) -> None:
     folder = made().folder
     kb = KnowledgeBase.open(folder, device="cpu")
     page = Page("new", "title", "text")
@@ -150,10 +170,17 @@ def test_what_needs_vectors_is_refused(official: Any, made: Callable[..., Any], 
             raise AssertionError(f"{what} was not refused: {command()}")
     left = kb.delete(["0"])
     assert left.counts.pages == 4
-    assert {answer.page_id for answer in left.query("Paris", 20, backend="dense")} <= {"10", "2", "1000", "1001"}
+    assert {answer.page_id for answer in left.query("Paris", 20, backend="dense")} <= {
+        "10",
+        "2",
+        "1000",
+        "1001",
+    }
 
 
-def test_query_side_fine_tuning_has_the_vectors_that_are_searched(official: Any, made: Callable[..., Any]) -> None:
+def test_query_side_fine_tuning_has_the_vectors_that_are_searched(
+    official: Any, made: Callable[..., Any]
+) -> None:
     from kbq.tuning.labels import retrieve, vectors
 
     kb = KnowledgeBase.open(made().folder, device="cpu")
@@ -167,7 +194,11 @@ def test_query_side_fine_tuning_has_the_vectors_that_are_searched(official: Any,
 
 @pytest.mark.parametrize("killed_in", ["shards", "codes"])
 def test_a_run_that_is_killed_resumes_with_the_same_bytes(
-    killed_in: str, official: Any, made: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    killed_in: str,
+    official: Any,
+    made: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(building, "BLOCK_CHARACTERS", 300)
 
@@ -175,14 +206,20 @@ def test_a_run_that_is_killed_resumes_with_the_same_bytes(
         if killed_in == "codes" or getattr(what, "pages", 0) > 2:
             raise Killed
 
-    whole = import_index(official.dump, tmp_path / "whole", official.checkpoint, WHOLE, device="cpu")
+    whole = import_index(
+        official.dump, tmp_path / "whole", official.checkpoint, WHOLE, device="cpu"
+    )
     reports: dict[str, Any] = {"report": stop} if killed_in == "shards" else {"report_stage": stop}
     with pytest.raises(Killed):
-        import_index(official.dump, tmp_path / "kb", official.checkpoint, WHOLE, device="cpu", **reports)
+        import_index(
+            official.dump, tmp_path / "kb", official.checkpoint, WHOLE, device="cpu", **reports
+        )
     assert made().manifest == whole.manifest
     for path in (tmp_path / "whole").rglob("*"):
         if path.is_file():
-            assert (tmp_path / "kb" / path.relative_to(tmp_path / "whole")).read_bytes() == path.read_bytes()
+            assert (
+                tmp_path / "kb" / path.relative_to(tmp_path / "whole")
+            ).read_bytes() == path.read_bytes()
 
 
 def cut(name: str, share: float) -> Callable[[Path], None]:
@@ -262,7 +299,11 @@ IDX2ID, FAISS, METADATA = f"{WHOLE}/idx2id.hdf5", f"{WHOLE}/index.faiss", "meta_
     ],
 )  # fmt: skip
 def test_files_that_do_not_fit(
-    change: Callable[[Path], object], message: str, copied: Any, made: Callable[..., Any], tmp_path: Path
+    change: Callable[[Path], object],
+    message: str,
+    copied: Any,
+    made: Callable[..., Any],
+    tmp_path: Path,
 ) -> None:
     change(copied.dump)
     with pytest.raises(CorpusError, match=message):
@@ -283,7 +324,10 @@ def test_a_size_that_says_too_much(copied: Any, made: Callable[..., Any]) -> Non
 
 
 def test_another_model_is_refused(official: Any, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"the model default was not made of a checkpoint of DensePhrases: give the"):
+    with pytest.raises(
+        ModelError,
+        match=r"the model default was not made of a checkpoint of DensePhrases: give the",
+    ):
         import_index(official.dump, tmp_path / "kb", "default", WHOLE, device="cpu")
 
 
@@ -300,7 +344,9 @@ def test_metadata_of_another_dump_that_happens_to_fit_is_noted(
 ) -> None:
     """A text with the same words in another order."""
     notes: list[str] = []
-    import_index(copied.dump, tmp_path / "right", copied.checkpoint, WHOLE, device="cpu", note=notes.append)
+    import_index(
+        copied.dump, tmp_path / "right", copied.checkpoint, WHOLE, device="cpu", note=notes.append
+    )
     assert notes == []
     path = copied.dump / METADATA
     documents = pickle.loads(path.read_bytes())
@@ -308,12 +354,16 @@ def test_metadata_of_another_dump_that_happens_to_fit_is_noted(
     other = " [PAR] ".join([*before, " ".join(reversed(last.split(" ")))])
     documents["10"]["context"] = chunk(other.encode())
     path.write_bytes(pickle.dumps(documents, 3))
-    import_index(copied.dump, tmp_path / "wrong", copied.checkpoint, WHOLE, device="cpu", note=notes.append)
+    import_index(
+        copied.dump, tmp_path / "wrong", copied.checkpoint, WHOLE, device="cpu", note=notes.append
+    )
     (note,) = notes
     assert note.startswith("paragraph 2 of document 10 has other vectors than the model gives it")
 
 
-def test_pickles_that_are_not_needed_are_not_opened(copied: Any, made: Callable[..., Any], tmp_path: Path) -> None:
+def test_pickles_that_are_not_needed_are_not_opened(
+    copied: Any, made: Callable[..., Any], tmp_path: Path
+) -> None:
     """The official code has some more, which would run code when it reads them."""
 
     class Malicious:
@@ -329,8 +379,12 @@ def test_pickles_that_are_not_needed_are_not_opened(copied: Any, made: Callable[
     assert (tmp_path / "ran").exists()
 
 
-def test_a_file_that_has_moved_is_named(copied: Any, made: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_that_has_moved_is_named(
+    copied: Any, made: Callable[..., Any], tmp_path: Path
+) -> None:
     made(copied)
     (tmp_path / "kb" / "official" / "index.faiss").unlink()
-    with pytest.raises(KnowledgeBaseError, match=r"official/index.faiss is missing: import the index again with"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"official/index.faiss is missing: import the index again with"
+    ):
         KnowledgeBase.open(tmp_path / "kb", device="cpu")

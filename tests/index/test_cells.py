@@ -32,22 +32,30 @@ def queries() -> np.ndarray:
     return np.random.default_rng(1).normal(size=(9, 16)).astype(np.float32)
 
 
-@pytest.mark.parametrize(("rows", "clusters"), [(0, 1), (38, 1), (900, 23), (10**6, 4000), (10**8, 40000)])
+@pytest.mark.parametrize(
+    ("rows", "clusters"), [(0, 1), (38, 1), (900, 23), (10**6, 4000), (10**8, 40000)]
+)
 def test_clusters_grow_with_the_root_of_the_rows(rows: int, clusters: int) -> None:
     assert clusters_for(rows) == clusters
 
 
-def test_with_all_cells_probed_it_finds_the_best(path: Path, vectors: np.ndarray, queries: np.ndarray) -> None:
+def test_with_all_cells_probed_it_finds_the_best(
+    path: Path, vectors: np.ndarray, queries: np.ndarray
+) -> None:
     true = queries @ vectors.T.astype(np.float32)
     scores = np.take_along_axis(true, Cells(read_cells(path), 10**6).search(queries, 7)[1], axis=1)
-    assert scores == pytest.approx(-np.sort(-true, axis=1)[:, :7], rel=0.01)  # queries are rounded to whole numbers
+    assert scores == pytest.approx(
+        -np.sort(-true, axis=1)[:, :7], rel=0.01
+    )  # queries are rounded to whole numbers
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """First address, and the one after the last, of what is prefetched."""
     ranges: list[tuple[int, int]] = []
-    monkeypatch.setattr("kbq.index.cells.prefetch", lambda begin, size: ranges.append((begin, begin + size)))
+    monkeypatch.setattr(
+        "kbq.index.cells.prefetch", lambda begin, size: ranges.append((begin, begin + size))
+    )
     return ranges
 
 
@@ -55,7 +63,9 @@ def test_cells_that_are_probed_are_prefetched(
     path: Path, queries: np.ndarray, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[int, int]] = []
-    monkeypatch.setattr("kbq.index.cells.expect_random_access", lambda begin, size: told.append((begin, size)))
+    monkeypatch.setattr(
+        "kbq.index.cells.expect_random_access", lambda begin, size: told.append((begin, size))
+    )
     staying = Cells(read_cells(path), 3).search(queries, 7)
     assert not told
     cells = Cells(read_cells(path), 3, stay=False)
@@ -92,21 +102,29 @@ def test_faiss_starts_no_threads_that_prefetch(path: Path) -> None:
 
 
 @pytest.mark.parametrize("stay", [True, False])
-def test_a_query_that_is_no_number_does_no_harm(path: Path, queries: np.ndarray, stay: bool) -> None:
+def test_a_query_that_is_no_number_does_no_harm(
+    path: Path, queries: np.ndarray, stay: bool
+) -> None:
     bad = queries.copy()
     bad[2] = np.nan
     with np.errstate(invalid="ignore"):
         _, rows = Cells(read_cells(path), 3, stay=stay).search(bad, 7)
     good = np.arange(len(queries)) != 2
-    np.testing.assert_array_equal(rows[good], Cells(read_cells(path), 3).search(queries, 7)[1][good])
+    np.testing.assert_array_equal(
+        rows[good], Cells(read_cells(path), 3).search(queries, 7)[1][good]
+    )
 
 
-def test_more_cells_find_more_of_the_best(path: Path, vectors: np.ndarray, queries: np.ndarray) -> None:
+def test_more_cells_find_more_of_the_best(
+    path: Path, vectors: np.ndarray, queries: np.ndarray
+) -> None:
     best = np.argsort(-(queries @ vectors.T.astype(np.float32)), axis=1)[:, :10]
     recall = {}
     for probes in (1, 6, 23):
         _, found = Cells(read_cells(path), probes).search(queries, 10)
-        recall[probes] = np.mean([np.isin(true, rows).mean() for true, rows in zip(best, found, strict=True)])
+        recall[probes] = np.mean(
+            [np.isin(true, rows).mean() for true, rows in zip(best, found, strict=True)]
+        )
     assert recall[1] < recall[6] < recall[23] == 1.0
     assert recall[6] > 0.4
 
@@ -123,7 +141,8 @@ def test_a_missing_or_damaged_index_is_refused(content: bytes | None, tmp_path: 
     if content is not None:
         (tmp_path / "a.faiss").write_bytes(content)
     with pytest.raises(
-        KnowledgeBaseError, match=r"a\.faiss is missing or damaged .*build it again with `kbq index vectors`"
+        KnowledgeBaseError,
+        match=r"a\.faiss is missing or damaged .*build it again with `kbq index vectors`",
     ):
         read_cells(tmp_path / "a.faiss")
 
@@ -132,21 +151,29 @@ def test_an_index_that_cannot_be_written_is_said(vectors: np.ndarray, tmp_path: 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        with pytest.raises(KnowledgeBaseError, match=r"faiss cannot be written \(File too large\): free"):
+        with pytest.raises(
+            KnowledgeBaseError, match=r"faiss cannot be written \(File too large\): free"
+        ):
             build_cells(tmp_path / "cells.faiss", vectors, np.arange(900))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_faiss_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_faiss_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(KnowledgeBaseError, match=r"pip install faiss-cpu, or use exact search"):
         read_cells(tmp_path / "a.faiss")
 
 
 def test_rows_are_added_whatever_the_chunk(
-    vectors: np.ndarray, queries: np.ndarray, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vectors: np.ndarray,
+    queries: np.ndarray,
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kbq.index.cells.CHUNK", 100)
     build_cells(tmp_path / "cells.faiss", vectors, np.arange(len(vectors)))
@@ -159,7 +186,9 @@ CENTRES = np.random.default_rng(5).integers(-90, 91, (4, 24))
 
 @pytest.fixture(params=["whole numbers", "float32"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to compare, whatever this machine's is; the first needs `torch._int_mm` only, not speed."""
+    """Both ways to compare, whatever this machine's is; the first needs `torch._int_mm` only, not
+    speed.
+    """
     monkeypatch.setattr(cells, "has_fast_int8", lambda device: request.param == "whole numbers")
 
 
@@ -194,7 +223,9 @@ def test_no_other_mean_is_clearly_nearer(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("in_integers", [True, False])
-def test_a_gpu_that_is_full_leaves_the_work_to_the_cpu(in_integers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_full_leaves_the_work_to_the_cpu(
+    in_integers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full = torch.device("meta")  # what lies there has no values: the CPU must have done it
 
     def refused(*_: object) -> torch.Tensor:
@@ -205,7 +236,9 @@ def test_a_gpu_that_is_full_leaves_the_work_to_the_cpu(in_integers: bool, monkey
 
     monkeypatch.setattr(cells, "has_fast_int8", tried)
     monkeypatch.setattr(cells, "int8_products", refused)
-    monkeypatch.setattr(Clusters, "_compared", lambda self, rows: refused() if self._device == full else rows[:, 0])
+    monkeypatch.setattr(
+        Clusters, "_compared", lambda self, rows: refused() if self._device == full else rows[:, 0]
+    )
     rows = np.array([[3, 1], [0, 2]], np.int8)
     assert Clusters(np.eye(2, dtype=np.float32), full).nearest(rows).tolist() == [3, 0]
 
@@ -221,13 +254,17 @@ def test_small_values_are_compared_as_well_as_large_ones() -> None:
 @pytest.mark.usefixtures("way")
 def test_groups_that_are_there_are_found(rows: np.ndarray, groups: np.ndarray) -> None:
     best = min(
-        (Clusters.of(rows, len(CENTRES), seed) for seed in range(9)),  # k-means may stop at a worse place
+        (
+            Clusters.of(rows, len(CENTRES), seed) for seed in range(9)
+        ),  # k-means may stop at a worse place
         key=lambda tried: distances(rows, tried.means).min(axis=1).sum(),
     )
     nearest = best.nearest(rows)
     for group in range(len(CENTRES)):
         assert len(set(nearest[groups == group])) == 1
-    assert np.sort(best.means, axis=0) == pytest.approx(np.sort(CENTRES, axis=0).astype(float), abs=3)
+    assert np.sort(best.means, axis=0) == pytest.approx(
+        np.sort(CENTRES, axis=0).astype(float), abs=3
+    )
 
 
 def test_it_clusters_as_well_as_faiss(rows: np.ndarray) -> None:
@@ -235,7 +272,10 @@ def test_it_clusters_as_well_as_faiss(rows: np.ndarray) -> None:
     theirs = faiss.Kmeans(24, 40, niter=cells.ROUNDS, seed=0, min_points_per_centroid=1)
     theirs.train(rows.astype(np.float32))
     ours = Clusters.of(rows, 40).means
-    assert distances(rows, ours).min(axis=1).sum() < 1.1 * distances(rows, theirs.centroids).min(axis=1).sum()
+    assert (
+        distances(rows, ours).min(axis=1).sum()
+        < 1.1 * distances(rows, theirs.centroids).min(axis=1).sum()
+    )
 
 
 def test_a_cluster_without_rows_gets_new_ones() -> None:
@@ -246,8 +286,12 @@ def test_a_cluster_without_rows_gets_new_ones() -> None:
 
 
 def test_the_same_seed_gives_the_same_means(rows: np.ndarray) -> None:
-    assert Clusters.of(rows, 20, seed=3).means.tolist() == Clusters.of(rows, 20, seed=3).means.tolist()
-    assert Clusters.of(rows, 20, seed=3).means.tolist() != Clusters.of(rows, 20, seed=4).means.tolist()
+    assert (
+        Clusters.of(rows, 20, seed=3).means.tolist() == Clusters.of(rows, 20, seed=3).means.tolist()
+    )
+    assert (
+        Clusters.of(rows, 20, seed=3).means.tolist() != Clusters.of(rows, 20, seed=4).means.tolist()
+    )
 
 
 def test_no_rows_have_no_mean() -> None:

@@ -1,4 +1,6 @@
-"""Compact and tiny: rotations keep inner products, and codes are small and good enough to select rows."""
+"""Compact and tiny: rotations keep inner products, and codes are small and good enough to select
+rows.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -32,7 +34,9 @@ K = 5
         ("tiny", 768, 256, 64),
     ],
 )
-def test_bytes_of_a_code(kind: BuiltKind, dim: int, kept: int, size: int, random_shard: Callable[..., Shard]) -> None:
+def test_bytes_of_a_code(
+    kind: BuiltKind, dim: int, kept: int, size: int, random_shard: Callable[..., Shard]
+) -> None:
     assert CODES[kind].kept(dim) == kept
     shard = random_shard(20, dim=dim)
     build_missing([shard], IndexEntry(kind), np.eye(dim, dtype=np.float32))
@@ -56,7 +60,9 @@ def shard(random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch) -
 
 def share_of_best_starts(shard: Shard, starts: np.ndarray, found: Sequence[Candidates]) -> float:
     best = np.argsort(-starts @ shard.vectors.T.astype(np.float32), axis=1)[:, :K]
-    return float(np.mean([np.isin(rows, one.starts).mean() for rows, one in zip(best, found, strict=True)]))
+    return float(
+        np.mean([np.isin(rows, one.starts).mean() for rows, one in zip(best, found, strict=True)])
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -89,7 +95,9 @@ def test_queries_may_be_asked_in_parts(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_codes_stand_for_has_the_scores_by_codes(kind: BuiltKind, shard: Shard, queries: np.ndarray) -> None:
+def test_what_codes_stand_for_has_the_scores_by_codes(
+    kind: BuiltKind, shard: Shard, queries: np.ndarray
+) -> None:
     """faiss rounds them to steps, of which 255 span the widest table."""
     entry = IndexEntry(kind, probes=10**6, filter=1.0)
     build_missing([shard], entry, np.concatenate(list(queries)))
@@ -117,29 +125,44 @@ def flat_queries() -> np.ndarray:
     return drawn.astype(np.float32)
 
 
-def test_with_all_dimensions_kept_products_stay(vectors: np.ndarray, flat_queries: np.ndarray) -> None:
+def test_with_all_dimensions_kept_products_stay(
+    vectors: np.ndarray, flat_queries: np.ndarray
+) -> None:
     rotation = Rotation.fit(vectors, flat_queries, kept=8)
     rows = vectors.astype(np.float32)
-    assert (rows @ rotation.rows) @ (flat_queries @ rotation.queries).T == pytest.approx(rows @ flat_queries.T, abs=0.1)
+    assert (rows @ rotation.rows) @ (flat_queries @ rotation.queries).T == pytest.approx(
+        rows @ flat_queries.T, abs=0.1
+    )
 
 
-def test_directions_that_queries_ask_for_are_kept(vectors: np.ndarray, flat_queries: np.ndarray) -> None:
+def test_directions_that_queries_ask_for_are_kept(
+    vectors: np.ndarray, flat_queries: np.ndarray
+) -> None:
     rotation = Rotation.fit(vectors, flat_queries, kept=4)
     assert rotation.rows.shape == rotation.queries.shape == (8, 4)
     rows = vectors.astype(np.float32)
-    true, found = rows @ flat_queries.T, (rows @ rotation.rows) @ (flat_queries @ rotation.queries).T
+    true, found = (
+        rows @ flat_queries.T,
+        (rows @ rotation.rows) @ (flat_queries @ rotation.queries).T,
+    )
     error = true - found
     assert error.std() < 0.02 * true.std()
 
 
 def test_what_is_lost_has_no_mean_that_would_set_one_shard_apart() -> None:
     source = np.random.default_rng(2)
-    vectors = source.normal([0, 0, 0, 0, 0, 0, 0, 60], [30, 30, 30, 2, 2, 2, 2, 2], (2000, 8)).round().astype(np.int8)
+    vectors = (
+        source.normal([0, 0, 0, 0, 0, 0, 0, 60], [30, 30, 30, 2, 2, 2, 2, 2], (2000, 8))
+        .round()
+        .astype(np.int8)
+    )
     queries = source.normal(size=(100, 8)).astype(np.float32)
     rotation = Rotation.fit(vectors, queries, kept=4)
     rows = vectors.astype(np.float32)
     error = rows @ queries.T - (rows @ rotation.rows) @ (queries @ rotation.queries).T
-    assert np.abs(error.mean(axis=0)).max() < 1  # around their mean, the fourth direction would be another: up to 150
+    assert (
+        np.abs(error.mean(axis=0)).max() < 1
+    )  # around their mean, the fourth direction would be another: up to 150
 
 
 @pytest.mark.parametrize("queries", [np.zeros((3, 8), np.float32), np.ones((1, 8), np.float32)])
@@ -149,8 +172,13 @@ def test_queries_that_say_little(vectors: np.ndarray, queries: np.ndarray) -> No
     assert np.isfinite(rotation.queries).all()
 
 
-def test_a_rotation_survives_the_file(vectors: np.ndarray, flat_queries: np.ndarray, tmp_path: Path) -> None:
+def test_a_rotation_survives_the_file(
+    vectors: np.ndarray, flat_queries: np.ndarray, tmp_path: Path
+) -> None:
     rotation = Rotation.fit(vectors, flat_queries, kept=3)
     save_array(tmp_path / "rotation.npy", np.stack([rotation.rows, rotation.queries]))
     again = Rotation.open(tmp_path / "rotation.npy")
-    assert (again.rows.tolist(), again.queries.tolist()) == (rotation.rows.tolist(), rotation.queries.tolist())
+    assert (again.rows.tolist(), again.queries.tolist()) == (
+        rotation.rows.tolist(),
+        rotation.queries.tolist(),
+    )

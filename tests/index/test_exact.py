@@ -52,18 +52,34 @@ def test_every_row_that_opens_one_of_the_k_best_spans_is_a_candidate(
     monkeypatch.setattr(exact, "LEAST_PIECES", 2)
     shard = random_shard(*kept)
     starts, ends = random_queries()
-    bonus = np.random.default_rng(2).normal(size=(7, len(kept))).astype(np.float32) * np.abs(starts).max() * 1000
+    bonus = (
+        np.random.default_rng(2).normal(size=(7, len(kept))).astype(np.float32)
+        * np.abs(starts).max()
+        * 1000
+    )
     paragraphs = shard.paragraphs_of(np.arange(len(shard)))
-    (found_of_each,) = ExactIndex([shard], [CPU]).candidates(starts, ends, k, [bonus] if with_bonus else None)
+    (found_of_each,) = ExactIndex([shard], [CPU]).candidates(
+        starts, ends, k, [bonus] if with_bonus else None
+    )
     for query, found in enumerate(found_of_each):
-        true = best_spans(shard, starts[query], ends[query]) + with_bonus * bonus[query, paragraphs].astype(np.float64)
+        true = best_spans(shard, starts[query], ends[query]) + with_bonus * bonus[
+            query, paragraphs
+        ].astype(np.float64)
         assert (np.diff(found.starts) > 0).all()
         assert np.delete(true, found.starts).max(initial=-np.inf) <= found.complete_above
-        assert np.count_nonzero(true[found.starts] > found.complete_above) >= min(k, -(-sum(kept) // 20))
+        assert np.count_nonzero(true[found.starts] > found.complete_above) >= min(
+            k, -(-sum(kept) // 20)
+        )
 
 
-def test_what_shards_on_several_devices_leave_out_is_below_the_bound(random_shard: Callable[..., Shard]) -> None:
-    shards = [random_shard(*[30] * 6), random_shard(*[25] * 8, seed=1), random_shard(*[30] * 7, seed=2)]
+def test_what_shards_on_several_devices_leave_out_is_below_the_bound(
+    random_shard: Callable[..., Shard],
+) -> None:
+    shards = [
+        random_shard(*[30] * 6),
+        random_shard(*[25] * 8, seed=1),
+        random_shard(*[30] * 7, seed=2),
+    ]
     starts, ends = random_queries()
     devices = [CPU, torch.device("cpu", 0), CPU]  # not equal, as two GPUs are not
     by_shard = ExactIndex(shards, devices).candidates(starts, ends, 2)
@@ -83,9 +99,12 @@ def test_most_rows_are_left_out(random_shard: Callable[..., Shard]) -> None:
 
 @pytest.fixture
 def three(encoded: Callable[..., EncodedParagraph], make_shard: Callable[..., Shard]) -> Shard:
-    """Three paragraphs of 20 rows, and an empty one behind the first. Best rows 8 (of 1 + 7), 17 and 2."""
+    """Three paragraphs of 20 rows, and an empty one behind the first. Best rows 8 (of 1 + 7), 17
+    and 2.
+    """
     first, second, third = (
-        encoded(good + [[-9, -9]] * (20 - len(good))) for good in ([[5, 0], [0, 1], [1, 7]], [[9, 8]], [[1, 1]])
+        encoded(good + [[-9, -9]] * (20 - len(good)))
+        for good in ([[5, 0], [0, 1], [1, 7]], [[9, 8]], [[1, 1]])
     )
     return make_shard([first, encoded([])], [second, third])
 
@@ -115,7 +134,8 @@ def test_candidates_that_can_be_checked_by_eye(
 def test_an_end_in_the_next_piece_is_seen(
     encoded: Callable[..., EncodedParagraph], make_shard: Callable[..., Shard]
 ) -> None:
-    # A start in the last row of a piece, its end in the first row of the next one; elsewhere one good row.
+    # A start in the last row of a piece, its end in the first row of the next one; elsewhere one
+    # good row.
     long = [[0, 0]] * 19 + [[6, 0], [0, 6]] + [[0, 0]] * 9
     shard = make_shard([encoded(long), encoded([[5, 5]]), encoded([[0, 5]] * 30)])
     starts, ends = np.array([[1, 0]], np.float32), np.array([[0, 1]], np.float32)
@@ -140,9 +160,15 @@ def test_rows_that_are_no_phrase_alone_say_nothing_of_what_can_be_reached(
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
 def test_the_best_row_alone_bounds_its_piece_from_below(dtype: torch.dtype) -> None:
-    by_piece = torch.tensor([[[[5], [4]], [[9], [9]]], [[[1], [1]], [[2], [2]]]], dtype=dtype)  # two rows a piece
-    edges = torch.tensor([[BOTH, OPENS], [CLOSES, 0]], dtype=torch.uint8)  # the first row of all is a phrase alone
-    factors = Factors(torch.empty(0), units=torch.tensor([0.5]), errors=torch.tensor([1.0]), in_integers=True)
+    by_piece = torch.tensor(
+        [[[[5], [4]], [[9], [9]]], [[[1], [1]], [[2], [2]]]], dtype=dtype
+    )  # two rows a piece
+    edges = torch.tensor(
+        [[BOTH, OPENS], [CLOSES, 0]], dtype=torch.uint8
+    )  # the first row of all is a phrase alone
+    factors = Factors(
+        torch.empty(0), units=torch.tensor([0.5]), errors=torch.tensor([1.0]), in_integers=True
+    )
     assert _lowers_of_all(by_piece, edges, factors).tolist() == [[(5 + 4) * 0.5 - 1.0, -torch.inf]]
 
 

@@ -32,9 +32,9 @@ ALL = 10**6  # probes
 def random_queries(dim: int = 16, count: int = 7) -> tuple[np.ndarray, np.ndarray]:
     """Start and end vectors of very different sizes. Shapes: (queries, dim)."""
     source = np.random.default_rng(1)
-    starts, ends = (source.normal(size=(2, count, dim)) * 10.0 ** source.integers(-2, 2, (2, count, 1))).astype(
-        np.float32
-    )
+    starts, ends = (
+        source.normal(size=(2, count, dim)) * 10.0 ** source.integers(-2, 2, (2, count, 1))
+    ).astype(np.float32)
     return starts, ends
 
 
@@ -61,7 +61,9 @@ def test_no_better_span_is_missed_and_the_scores_are_exact(
     shard = random_shard(*kept)
     starts, ends = random_queries()
     random_bonus = (1000 * np.random.default_rng(2).normal(size=(7, len(kept)))).astype(np.float32)
-    (found_of_each,) = opened(shard, kind).candidates(starts, ends, k, [random_bonus] if with_bonus else None)
+    (found_of_each,) = opened(shard, kind).candidates(
+        starts, ends, k, [random_bonus] if with_bonus else None
+    )
     for query, found in enumerate(found_of_each):
         true = best_spans(shard, starts[query], ends[query])
         true += with_bonus * random_bonus[query, shard.paragraphs_of(np.arange(len(shard)))]
@@ -90,7 +92,10 @@ def test_shards_are_searched_as_if_they_were_one(
     shards[1:1] = [random_shard(0), random_shard()]  # without rows, and without paragraphs
     starts, ends = random_queries()
     source = np.random.default_rng(2)
-    random_bonus = [1000 * source.normal(size=(7, len(shard.paragraph_rows))).astype(np.float32) for shard in shards]
+    random_bonus = [
+        1000 * source.normal(size=(7, len(shard.paragraph_rows))).astype(np.float32)
+        for shard in shards
+    ]
     build_missing(shards, IndexEntry(kind), np.concatenate([starts, ends]))
     index = open_index(shards, IndexEntry(kind, ALL), CPU)
     found = index.candidates(starts, ends, 2, random_bonus if with_bonus else None)
@@ -105,7 +110,9 @@ def test_shards_are_searched_as_if_they_were_one(
         everywhere = np.concatenate(true)
         error = 1e-5 * np.abs(everywhere[np.isfinite(everywhere)]).max()
         assert np.concatenate(missed).max() <= bound + error
-        assert sum(len(candidates.starts) for candidates in of_each) <= 180  # of 383: two paragraphs for each reason
+        assert (
+            sum(len(candidates.starts) for candidates in of_each) <= 180
+        )  # of 383: two paragraphs for each reason
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -115,10 +122,17 @@ def test_no_query_has_no_candidates(kind: BuiltKind, random_shard: Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("kind", "advice"), [("compact", "build one half as large .`kbq index vectors .* --kind tiny`., or "), ("tiny", "")]
+    ("kind", "advice"),
+    [
+        ("compact", "build one half as large .`kbq index vectors .* --kind tiny`., or "),
+        ("tiny", ""),
+    ],
 )
 def test_an_index_that_does_not_fit_in_memory_is_said(
-    kind: BuiltKind, advice: str, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+    kind: BuiltKind,
+    advice: str,
+    random_shard: Callable[..., Shard],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kbq.index.factory.available_memory", lambda: 100.0)
     message = rf"the {kind} index needs 0\.0 GB of memory, .* free: {advice}use index=disk"
@@ -135,7 +149,10 @@ def test_cells_that_do_not_stay_in_memory_are_prefetched(
     shard, (starts, ends) = random_shard(*range(20, 60, 2)), random_queries(count=20)
     roomy = opened(shard, "disk").candidates(starts, ends, 5)
     assert not fetched
-    size = sum(path.stat().st_size for path in shard.folder.rglob("cells.faiss")) + shard.vectors.nbytes
+    size = (
+        sum(path.stat().st_size for path in shard.folder.rglob("cells.faiss"))
+        + shard.vectors.nbytes
+    )
     monkeypatch.setattr("kbq.index.factory.stays_in_memory", lambda asked: asked != size)
     tight = opened(shard, "disk").candidates(starts, ends, 5)
     assert fetched
@@ -144,7 +161,9 @@ def test_cells_that_do_not_stay_in_memory_are_prefetched(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_best_spans_of_a_larger_shard_are_found(kind: BuiltKind, random_shard: Callable[..., Shard]) -> None:
+def test_the_best_spans_of_a_larger_shard_are_found(
+    kind: BuiltKind, random_shard: Callable[..., Shard]
+) -> None:
     shard = random_shard(*range(20, 60, 2))  # 780 rows
     starts, ends = random_queries(count=20)
     found_of_ten = []
@@ -158,15 +177,22 @@ def test_the_best_spans_of_a_larger_shard_are_found(kind: BuiltKind, random_shar
 
 @pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_size_of_a_query_does_not_matter(kind: BuiltKind, size: float, random_shard: Callable[..., Shard]) -> None:
-    shard = random_shard(*range(20, 60, 2), dim=384)  # wide vectors take other paths through faiss than narrow ones
+def test_the_size_of_a_query_does_not_matter(
+    kind: BuiltKind, size: float, random_shard: Callable[..., Shard]
+) -> None:
+    shard = random_shard(
+        *range(20, 60, 2), dim=384
+    )  # wide vectors take other paths through faiss than narrow ones
     source = np.random.default_rng(3)
-    starts, ends = shard.vectors[source.choice(np.flatnonzero(shard.edges == OPENS | CLOSES), (2, 20))].astype(
-        np.float32
-    )
+    starts, ends = shard.vectors[
+        source.choice(np.flatnonzero(shard.edges == OPENS | CLOSES), (2, 20))
+    ].astype(np.float32)
     (found,) = opened(shard, kind).candidates(size * starts / 127, size * ends / 127, 5)
     best = [(shard.vectors.astype(np.float64) @ side.T).argmax(axis=0) for side in (starts, ends)]
-    assert all(set(pair) <= set(one.starts.tolist()) for pair, one in zip(zip(*best, strict=True), found, strict=True))
+    assert all(
+        set(pair) <= set(one.starts.tolist())
+        for pair, one in zip(zip(*best, strict=True), found, strict=True)
+    )
 
 
 @pytest.mark.usefixtures("codes_do_not_err")
@@ -212,13 +238,20 @@ def test_the_bonuses_of_one_shard_are_held_at_a_time(
     monkeypatch.setattr("kbq.index.cells.LEAST_HITS", 1)
     shards = [random_shard(*[10] * 9, seed=seed) for seed in range(3)]
     starts, ends = random_queries()
-    tables = [np.random.default_rng(seed).normal(size=(7, 9)).astype(np.float32) for seed in range(3)]
+    tables = [
+        np.random.default_rng(seed).normal(size=(7, 9)).astype(np.float32) for seed in range(3)
+    ]
     build_missing(shards, IndexEntry(kind), np.concatenate([starts, ends]))
     index = open_index(shards, IndexEntry(kind, ALL), CPU)
-    for shard, of_shard in enumerate(index.candidates(starts, ends, k, OneAtATime([table.copy() for table in tables]))):
+    for shard, of_shard in enumerate(
+        index.candidates(starts, ends, k, OneAtATime([table.copy() for table in tables]))
+    ):
         for query, found in enumerate(of_shard):
             assert found.bonus is not None
-            assert found.bonus.tolist() == tables[shard][query, shards[shard].paragraphs_of(found.starts)].tolist()
+            assert (
+                found.bonus.tolist()
+                == tables[shard][query, shards[shard].paragraphs_of(found.starts)].tolist()
+            )
 
 
 @pytest.mark.parametrize("kind", BUILT)
@@ -251,7 +284,13 @@ def test_with_as_many_bonuses_as_paragraphs_all_rows_are_candidates(
 
 @pytest.mark.parametrize(
     ("threshold", "rows"),
-    [(None, list(range(8))), (-1.0, list(range(8))), (0.5, [3, 4, 5, 7]), (0.6, [3, 4, 5, 7]), (9.0, [5, 7])],
+    [
+        (None, list(range(8))),
+        (-1.0, list(range(8))),
+        (0.5, [3, 4, 5, 7]),
+        (0.6, [3, 4, 5, 7]),
+        (9.0, [5, 7]),
+    ],
 )
 def test_a_filter_keeps_what_is_above_it_and_the_best_of_each_paragraph(
     threshold: float | None,
@@ -259,12 +298,16 @@ def test_a_filter_keeps_what_is_above_it_and_the_best_of_each_paragraph(
     encoded: Callable[..., EncodedParagraph],
     make_shard: Callable[..., Shard],
 ) -> None:
-    shard = make_shard([encoded([[1, 1]] * 6), encoded([])], [encoded([[1, 1]] * 2)])  # logits 0, 1/4, 1/2 …
+    shard = make_shard(
+        [encoded([[1, 1]] * 6), encoded([])], [encoded([[1, 1]] * 2)]
+    )  # logits 0, 1/4, 1/2 …
     assert shard.rows_above(threshold).tolist() == rows
 
 
 @pytest.mark.parametrize("kind", BUILT)
-def test_what_a_filtered_index_finds_is_named_right(kind: BuiltKind, random_shard: Callable[..., Shard]) -> None:
+def test_what_a_filtered_index_finds_is_named_right(
+    kind: BuiltKind, random_shard: Callable[..., Shard]
+) -> None:
     shard = random_shard(*range(20, 40, 2))  # 290 rows
     kept = shard.rows_above(6.0)
     assert 10 < len(kept) < 100
@@ -293,7 +336,10 @@ def half_of_the_logits(folder: Path) -> None:
     ("damage", "message"),
     [
         (without_logits, r"logits\.npy is missing: build the knowledge base again"),
-        (half_of_the_logits, r"is damaged \(its files differ in length\): build the knowledge base again"),
+        (
+            half_of_the_logits,
+            r"is damaged \(its files differ in length\): build the knowledge base again",
+        ),
     ],
 )
 def test_a_shard_needs_the_logits(
@@ -308,13 +354,17 @@ def test_a_shard_needs_the_logits(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_shard_without_rows(kind: BuiltKind, make_shard: Callable[..., Shard]) -> None:
     shard = make_shard()
-    ((found,),) = opened(shard, kind).candidates(np.ones((1, 2), np.float32), np.ones((1, 2), np.float32), 5)
+    ((found,),) = opened(shard, kind).candidates(
+        np.ones((1, 2), np.float32), np.ones((1, 2), np.float32), 5
+    )
     assert (found.starts.tolist(), found.complete_above) == ([], -np.inf)
     assert is_built([shard], IndexEntry(kind))
 
 
 @pytest.mark.parametrize("kind", BUILT)
-def test_the_same_rows_give_the_same_bytes(kind: BuiltKind, random_shard: Callable[..., Shard]) -> None:
+def test_the_same_rows_give_the_same_bytes(
+    kind: BuiltKind, random_shard: Callable[..., Shard]
+) -> None:
     shard = random_shard(90, 10)
     contents = []
     for _ in range(2):
@@ -350,7 +400,10 @@ def of_other_rows(folder: Path) -> None:
 )
 @pytest.mark.parametrize("kind", BUILT)
 def test_an_index_that_is_not_whole_or_of_other_rows_is_refused_and_built_again(
-    kind: BuiltKind, damage: Callable[[Path], None], message: str, random_shard: Callable[..., Shard]
+    kind: BuiltKind,
+    damage: Callable[[Path], None],
+    message: str,
+    random_shard: Callable[..., Shard],
 ) -> None:
     shard = random_shard(40)
     opened(shard, kind)
@@ -360,4 +413,6 @@ def test_an_index_that_is_not_whole_or_of_other_rows_is_refused_and_built_again(
     advice = rf"build it with `kbq index vectors .* --kind {kind}`, or use index=exact"
     with pytest.raises(KnowledgeBaseError, match=f"{message}.*: {advice}"):
         open_index([shard], IndexEntry(kind), CPU)
-    assert opened(shard, kind).candidates(*random_queries(), 100)[0][0].starts.tolist() == list(range(40))
+    assert opened(shard, kind).candidates(*random_queries(), 100)[0][0].starts.tolist() == list(
+        range(40)
+    )

@@ -1,4 +1,6 @@
-"""Codes on a GPU: the rows, and the sums of their codes, are faiss's bit by bit, here in Triton's interpreter."""
+"""Codes on a GPU: the rows, and the sums of their codes, are faiss's bit by bit, here in Triton's
+interpreter.
+"""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -22,9 +24,12 @@ from kbq.index.gpu_codes import CodeFile, GpuCellIndex, GpuCells, Packing
 from kbq.search.search import SearchContext, search
 
 faiss = pytest.importorskip("faiss")
-pytest.importorskip("triton", reason="Triton comes with PyTorch's builds for CUDA, and is in kbq[dev]")
+pytest.importorskip(
+    "triton", reason="Triton comes with PyTorch's builds for CUDA, and is in kbq[dev]"
+)
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-LARGEST = 255  # the widest table: then a step of faiss's sums is 1, and no float32 is rounded on any kind of CPU
+# The widest table: then a step of faiss's sums is 1, and no float32 is rounded on any kind of CPU.
+LARGEST = 255
 
 
 class Made(NamedTuple):
@@ -34,7 +39,9 @@ class Made(NamedTuple):
     kept_alive: tuple[Any, ...]
 
 
-def random_file(values: int, together: int, cells: int, rows: int, bits: int = 4, seed: int = 0) -> Made:
+def random_file(
+    values: int, together: int, cells: int, rows: int, bits: int = 4, seed: int = 0
+) -> Made:
     """Make an inverted file of whole numbers; its first value has the widest table."""
     source, dim = np.random.default_rng(seed), values * together
     means = faiss.IndexFlatIP(dim)
@@ -66,7 +73,9 @@ def opened(index: Any, rotation: np.ndarray) -> tuple[Any, np.ndarray]:
     return index, rotation
 
 
-def on_gpu(files: Sequence[Made], probes: int, shown: Sequence[np.ndarray | None] | None = None) -> GpuCells:
+def on_gpu(
+    files: Sequence[Made], probes: int, shown: Sequence[np.ndarray | None] | None = None
+) -> GpuCells:
     index = files[0].index
     is_short = index.pq.nbits == 4
     packing = Packing.of_nibbles(index.pq.M) if is_short else Packing(1, index.pq.M, 8)
@@ -74,12 +83,16 @@ def on_gpu(files: Sequence[Made], probes: int, shown: Sequence[np.ndarray | None
     described = []
     for file, own in zip(files, shown or [None] * len(files), strict=True):
         blocks = file.index.ntotal // packing.rows + file.index.nlist
-        described.append(CodeFile(blocks, file.index.nlist, partial(opened, file.index, rotation), own))
+        described.append(
+            CodeFile(blocks, file.index.nlist, partial(opened, file.index, rotation), own)
+        )
     return GpuCells(described, range(len(files)), packing, probes, DEVICE)
 
 
 def same(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, np.ndarray], k: int) -> None:
-    """Scores are equal to the last bit, and so are the rows, but for those that share the last place."""
+    """Scores are equal to the last bit, and so are the rows, but for those that share the last
+    place.
+    """
     scores, _, numbers = found
     for own, rows, true, true_rows in zip(scores, numbers, *expected, strict=True):
         real = true_rows >= 0
@@ -89,13 +102,22 @@ def same(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, np.ndarray],
         assert set(rows[(rows >= 0) & (own > worst)]) == set(true_rows[real & (true > worst)])
 
 
-FILES = ((1, 1, 1, 1), (4, 1, 3, 100), (5, 1, 2, 333), (3, 2, 7, 200), (17, 2, 4, 300), (2, 2, 6, 64))
+FILES = (
+    (1, 1, 1, 1),
+    (4, 1, 3, 100),
+    (5, 1, 2, 333),
+    (3, 2, 7, 200),
+    (17, 2, 4, 300),
+    (2, 2, 6, 64),
+)
 # values, dimensions of each, cells, rows
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("size", FILES)
-def test_rows_and_scores_are_those_of_faiss_bit_by_bit(size: tuple[int, int, int, int], bits: int) -> None:
+def test_rows_and_scores_are_those_of_faiss_bit_by_bit(
+    size: tuple[int, int, int, int], bits: int
+) -> None:
     values, together, cells, rows = size
     made = random_file(values, together, cells, rows, bits)
     queries = queries_for(2, values * together)
@@ -117,8 +139,12 @@ def test_rows_that_may_not_be_found_are_left_out(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("is_last_shown", [True, False])
-def test_numbers_beyond_the_rows_that_may_be_found_are_left_out(is_last_shown: bool, bits: int) -> None:
-    """An imported index may number more vectors than its dump has; the last row of the dump says nothing of them."""
+def test_numbers_beyond_the_rows_that_may_be_found_are_left_out(
+    is_last_shown: bool, bits: int
+) -> None:
+    """An imported index may number more vectors than its dump has; the last row of the dump says
+    nothing of them.
+    """
     made, queries = random_file(6, 1, 3, 100, bits), queries_for(2, 6)
     shown = np.full(60, True)
     shown[-1] = is_last_shown
@@ -128,25 +154,41 @@ def test_numbers_beyond_the_rows_that_may_be_found_are_left_out(is_last_shown: b
 
 
 def test_shards_lie_end_to_end_and_each_probes_its_own_cells() -> None:
-    files = [random_file(6, 1, cells, rows, seed=rows) for cells, rows in ((4, 70), (1, 2), (6, 41), (2, 90))]
+    files = [
+        random_file(6, 1, cells, rows, seed=rows)
+        for cells, rows in ((4, 70), (1, 2), (6, 41), (2, 90))
+    ]
     queries = queries_for(2, 6)
     for probes in (1, 3):
         cells, expected = on_gpu(files, probes), []
         for number, made in enumerate(files):
             scores, rows = Cells(made.index, probes, identity(made)).search(queries, 30)
             expected.append((scores, np.where(rows < 0, -1, rows + 1000 * number)))
-            same(cells.within(number, number + 1).search(queries, 30), (scores, rows), min(30, made.index.ntotal))
+            same(
+                cells.within(number, number + 1).search(queries, 30),
+                (scores, rows),
+                min(30, made.index.ntotal),
+            )
         scores, shards, rows = cells.search(queries, 30)
-        all_scores, all_rows = (np.concatenate(column, axis=1) for column in zip(*expected, strict=True))
+        all_scores, all_rows = (
+            np.concatenate(column, axis=1) for column in zip(*expected, strict=True)
+        )
         all_scores = np.where(all_rows < 0, -np.inf, all_scores)
         best = np.argsort(-all_scores, axis=1)[:, :30]
-        of_all = (np.take_along_axis(all_scores, best, axis=1), np.take_along_axis(all_rows, best, axis=1))
+        of_all = (
+            np.take_along_axis(all_scores, best, axis=1),
+            np.take_along_axis(all_rows, best, axis=1),
+        )
         same((scores, shards, np.where(rows < 0, -1, rows + 1000 * shards)), of_all, 30)
 
 
-def with_codes_on(shards: Sequence[Shard], entry: IndexEntry, devices: Sequence[torch.device]) -> Index:
+def with_codes_on(
+    shards: Sequence[Shard], entry: IndexEntry, devices: Sequence[torch.device]
+) -> Index:
     """The index of a GPU, on these devices."""
-    return GpuCellIndex(shards, codes_of(shards, entry).on_gpus(devices), CODES[entry.kind].overfetch)
+    return GpuCellIndex(
+        shards, codes_of(shards, entry).on_gpus(devices), CODES[entry.kind].overfetch
+    )
 
 
 def random_queries(dim: int, count: int = 4) -> np.ndarray:
@@ -160,19 +202,27 @@ def test_answers_are_those_of_the_cpu_with_deleted_pages_a_filter_and_several_gp
 ) -> None:
     monkeypatch.setattr("kbq.index.cells.LEAST_HITS", 1)
     monkeypatch.setattr("kbq.index.base.FEW_SHOWN", 0)
-    shards = [random_shard(*[20] * 6, dim=24), random_shard(*[9] * 8, dim=24, seed=1), random_shard(0, dim=24)]
+    shards = [
+        random_shard(*[20] * 6, dim=24),
+        random_shard(*[9] * 8, dim=24, seed=1),
+        random_shard(0, dim=24),
+    ]
     shards[0].show_only(np.array([True, False]))
     queries, entry = random_queries(24, count=2), IndexEntry(kind, probes=1, filter=1.0)
     build_missing(shards, entry, np.concatenate([queries[:, 0], queries[:, 1]]))
     expected = search(SearchContext(shards, open_index(shards, entry, CPU)), queries, 3, "phrase")
-    other = DEVICE if DEVICE.type == "cuda" else torch.device("cpu", 0)  # torch's second name for it
+    other = (
+        DEVICE if DEVICE.type == "cuda" else torch.device("cpu", 0)
+    )  # torch's second name for it
     index = with_codes_on(shards, entry, [DEVICE, other])
     assert [group.first for group in index.groups] == [0, 1, 2]
     assert search(SearchContext(shards, index), queries, 3, "phrase") == expected
     assert all(len(hits) == 3 for hits in expected)
 
 
-def test_vectors_that_have_no_room_together_are_scored_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_that_have_no_room_together_are_scored_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cells, queries = on_gpu([random_file(4, 1, 3, 100)], 2), queries_for(5, 4)
     together = cells.search(queries, 10)
     monkeypatch.setattr(gpu_codes, "SCORED", 1)
@@ -182,23 +232,36 @@ def test_vectors_that_have_no_room_together_are_scored_in_turn(monkeypatch: pyte
 
 
 def test_what_lies_on_a_gpu_is_counted(random_shard: Callable[..., Shard]) -> None:
-    """Blocks of 32 rows, one more for each cell; 8 values of four bits and a number of 32 bits a row."""
+    """Blocks of 32 rows, one more for each cell; 8 values of four bits and a number of 32 bits a
+    row.
+    """
     shard, entry = random_shard(*[30] * 10, dim=24), IndexEntry("compact")
     build_missing([shard], entry, np.concatenate(list(random_queries(24))))
     codes = codes_of([shard], entry)
     (file,) = codes.files.values()
     (cells,) = codes.on_gpus([DEVICE])
-    held = [cells._codes, cells._numbers, cells._means, cells._firsts, cells._counts, cells._rotations]
+    held = [
+        cells._codes,
+        cells._numbers,
+        cells._means,
+        cells._firsts,
+        cells._counts,
+        cells._rotations,
+    ]
     assert (file.blocks, file.cells) == (9 + 7, 7)
     assert codes.sizes == [16 * (128 + 128) + 7 * (4 * 8 + 16) + 8 * 24 * 8]
     assert sum(part.nbytes for part in held) == codes.sizes[0]
 
 
-def test_kernels_that_do_not_work_are_said(random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_do_not_work_are_said(
+    random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
     shard, entry = random_shard(30, 40, dim=24), IndexEntry("tiny")
     build_missing([shard], entry, np.concatenate(list(random_queries(24))))
     monkeypatch.setattr(factory, "codes_work", lambda device: "Triton knows no sm_35")
-    with pytest.raises(KnowledgeBaseError, match=r"cannot be searched on cuda:0 \(Triton knows no sm_35\): use dev"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"cannot be searched on cuda:0 \(Triton knows no sm_35\): use dev"
+    ):
         open_index([shard], entry, torch.device("cuda", 0))
     monkeypatch.undo()
     assert gpu_codes.codes_work(DEVICE) is None
@@ -208,7 +271,9 @@ def test_triton_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delattr("kbq.index.gpu_kernels")
     monkeypatch.delitem(sys.modules, "kbq.index.gpu_kernels")
     monkeypatch.setitem(sys.modules, "triton", None)
-    assert gpu_codes.codes_work.__wrapped__(DEVICE) == "import of triton halted; None in sys.modules"
+    assert (
+        gpu_codes.codes_work.__wrapped__(DEVICE) == "import of triton halted; None in sys.modules"
+    )
 
 
 @pytest.fixture
@@ -226,13 +291,17 @@ def test_codes_without_any_faiss_are_refused(
     """faiss-cpu is enough: it reads the files."""
     monkeypatch.setattr(factory, "_gpus_of", lambda *_: [DEVICE])
     monkeypatch.setitem(sys.modules, "faiss", None)
-    message = r"this index needs faiss \(.*\): install it with pip install faiss-cpu, or use exact search"
+    message = (
+        r"this index needs faiss \(.*\): install it with pip install faiss-cpu, or use exact search"
+    )
     with pytest.raises(KnowledgeBaseError, match=message):
         open_index(*one, torch.device("cuda", 0), may_leave_gpu)
 
 
 def test_a_gpu_that_another_process_fills_while_codes_are_copied_is_left(
-    one: tuple[list[Shard], IndexEntry], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    one: tuple[list[Shard], IndexEntry],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def filled(files: Sequence[CodeFile], *_: object) -> None:
         for file in files:
@@ -246,14 +315,19 @@ def test_a_gpu_that_another_process_fills_while_codes_are_copied_is_left(
     with pytest.raises(KnowledgeBaseError, match=told):
         open_index(shards, entry, gpu)
     queries = random_queries(24)
-    on_cpu, left = open_index(shards, entry, CPU), open_index(shards, entry, gpu, may_leave_gpu=True)
+    on_cpu, left = (
+        open_index(shards, entry, CPU),
+        open_index(shards, entry, gpu, may_leave_gpu=True),
+    )
     expected = search(SearchContext(shards, on_cpu), queries, 3, "phrase")
     assert search(SearchContext(shards, left), queries, 3, "phrase") == expected
     (record,) = caplog.records
     assert record.message.startswith(f"searching on the CPU: {told}")
 
 
-def test_an_index_that_is_older_than_its_rows_is_said(random_shard: Callable[..., Shard], tmp_path: Path) -> None:
+def test_an_index_that_is_older_than_its_rows_is_said(
+    random_shard: Callable[..., Shard], tmp_path: Path
+) -> None:
     shard, entry = random_shard(30, 40, dim=24), IndexEntry("tiny")
     build_missing([shard], entry, np.concatenate(list(random_queries(24))))
     other = random_shard(30, 41, dim=24, seed=1)

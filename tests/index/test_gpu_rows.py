@@ -1,4 +1,6 @@
-"""Rows on a GPU: the kernels miss no row that may open a good enough span; without a GPU, in Triton's interpreter."""
+"""Rows on a GPU: the kernels miss no row that may open a good enough span; without a GPU, in
+Triton's interpreter.
+"""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +21,9 @@ from kbq.index.factory import open_index
 from kbq.index.gpu_rows import PIECE, QueryBatch, best_of_pieces
 from kbq.search.search import SearchContext, search
 
-pytest.importorskip("triton", reason="Triton comes with PyTorch's builds for CUDA, and is in kbq[dev]")
+pytest.importorskip(
+    "triton", reason="Triton comes with PyTorch's builds for CUDA, and is in kbq[dev]"
+)
 HAS_GPU = torch.cuda.is_available()
 CPU = torch.device("cpu")
 DEVICE = torch.device("cuda", 0) if HAS_GPU else CPU  # in the interpreter; see tests/conftest.py
@@ -54,14 +58,24 @@ def test_a_kernel_finds_what_a_plain_product_finds(count: int, dim: int, with_bo
     added = torch.rand((6, count), device=DEVICE) if with_bonus else None
     asked = QueryBatch.of(starts, ends, added, DEVICE)
     best = best_of_pieces(rows, edges, paragraphs, asked)
-    products = rows.double() @ torch.from_numpy(np.concatenate([starts, ends])).to(DEVICE).double().T
+    products = (
+        rows.double() @ torch.from_numpy(np.concatenate([starts, ends])).to(DEVICE).double().T
+    )
     opens, closes = products[:, :count], products[:, count:]
     if added is not None:
         opens = opens + added[paragraphs.long()]
     alone = (opens + closes).masked_fill((edges != 3)[:, None], -torch.inf)
     alone = alone.view(-1, gpu_rows.SHAPES[asked.columns].rows, count).amax(dim=1).T
-    opens = opens.masked_fill((edges & OPENS == 0)[:, None], -torch.inf).view(-1, PIECE, count).amax(dim=1)
-    closes = closes.masked_fill((edges & CLOSES == 0)[:, None], -torch.inf).view(-1, PIECE, count).amax(dim=1)
+    opens = (
+        opens.masked_fill((edges & OPENS == 0)[:, None], -torch.inf)
+        .view(-1, PIECE, count)
+        .amax(dim=1)
+    )
+    closes = (
+        closes.masked_fill((edges & CLOSES == 0)[:, None], -torch.inf)
+        .view(-1, PIECE, count)
+        .amax(dim=1)
+    )
     for found, true in ((best.starts, opens), (best.ends, closes), (best.alone.T, alone.T)):
         assert torch.equal(found.isinf(), true.isinf())
         assert ((found.double() - true).nan_to_num().abs() <= asked.errors).all()
@@ -91,7 +105,10 @@ def test_every_row_that_opens_one_of_the_k_best_spans_is_a_candidate(
     shards = [random_shard(*kept, seed=seed) for seed, kept in enumerate(sizes)]
     starts, ends = random_queries(7, 16)
     size = np.abs(starts).max() * 1000
-    bonuses = [np.random.default_rng(2).normal(size=(7, len(kept))).astype(np.float32) * size for kept in sizes]
+    bonuses = [
+        np.random.default_rng(2).normal(size=(7, len(kept))).astype(np.float32) * size
+        for kept in sizes
+    ]
     index = ExactIndex(shards, [DEVICE] * len(shards))
     found_in = index.candidates(starts, ends, k, bonuses if with_bonus else None)
     for query in range(7):
@@ -115,7 +132,9 @@ class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.bytes = 0
 
-    def __torch_dispatch__(self, operation: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, given: Any = (), named: Any = None
+    ) -> Any:
         result = operation(*given, **(named or {}))
         views = {one.untyped_storage().data_ptr() for one in given if torch.is_tensor(one)}
         for one in result if isinstance(result, tuple | list) else (result,):
@@ -163,14 +182,25 @@ def test_ties_and_the_largest_numbers_are_exact(
 
 @pytest.mark.usefixtures("with_kernels")
 @pytest.mark.parametrize("k", [1, 10])
-def test_hits_are_those_of_the_cpu(k: int, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch) -> None:
-    shards = [random_shard(*range(20, 60), dim=40), random_shard(5, 0, 30, dim=40, seed=1), random_shard(0, dim=40)]
+def test_hits_are_those_of_the_cpu(
+    k: int, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = [
+        random_shard(*range(20, 60), dim=40),
+        random_shard(5, 0, 30, dim=40, seed=1),
+        random_shard(0, dim=40),
+    ]
     queries = np.stack(random_queries(5, 40), axis=1)
     other = torch.device("cpu", 0)  # torch's second name for it
     on_two = [DEVICE, torch.device("cuda", 0) if HAS_GPU else other, DEVICE]
-    found = [search(SearchContext(shards, ExactIndex(shards, devices)), queries, k, "phrase") for devices in (on_two,)]
+    found = [
+        search(SearchContext(shards, ExactIndex(shards, devices)), queries, k, "phrase")
+        for devices in (on_two,)
+    ]
     monkeypatch.undo()
-    assert found[0] == search(SearchContext(shards, open_index(shards, IndexEntry(), CPU)), queries, k, "phrase")
+    assert found[0] == search(
+        SearchContext(shards, open_index(shards, IndexEntry(), CPU)), queries, k, "phrase"
+    )
 
 
 @pytest.mark.usefixtures("with_kernels")

@@ -56,7 +56,9 @@ def test_all_that_are_needed_are_busy(
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, int]:
-    """Bytes that two GPUs have free; -1: another process has it for itself. Those asked are taken out."""
+    """Bytes that two GPUs have free; -1: another process has it for itself. Those asked are taken
+    out.
+    """
     free = {ONE: 22_000, TWO: 25_000}
 
     def asked(gpu: torch.device) -> tuple[int, int]:
@@ -66,7 +68,9 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, int]:
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "mem_get_info", asked)
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda gpu: 1_500)  # of which this process uses 500
+    monkeypatch.setattr(
+        torch.cuda, "memory_reserved", lambda gpu: 1_500
+    )  # of which this process uses 500
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda gpu: 500)
     monkeypatch.setattr(base, "WORKING", 18_000)
     return free
@@ -91,8 +95,12 @@ def test_the_next_gpu_is_asked_where_one_has_no_room(
     assert devices_for(shards, TWO) == [ONE, ONE]
 
 
-def test_few_rows_need_little_to_work_in(two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard]) -> None:
-    two_gpus[ONE] = 1_700  # and 1,000 that torch keeps; a row takes 37, and 2,624 while it is multiplied
+def test_few_rows_need_little_to_work_in(
+    two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard]
+) -> None:
+    two_gpus[ONE] = (
+        1_700  # and 1,000 that torch keeps; a row takes 37, and 2,624 while it is multiplied
+    )
     assert devices_for([random_shard(1)], ONE) == [ONE]
     two_gpus |= {ONE: 1_600, TWO: 0}
     with pytest.raises(KnowledgeBaseError):
@@ -100,7 +108,9 @@ def test_few_rows_need_little_to_work_in(two_gpus: dict[torch.device, int], rand
 
 
 def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there(
-    two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+    two_gpus: dict[torch.device, int],
+    random_shard: Callable[..., Shard],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(base, "WORKING", 2 * 10**9)
     monkeypatch.setattr(base, "BATCH_NUMBERS", 10**9)
@@ -119,7 +129,9 @@ def test_auto_searches_on_the_cpu_where_gpus_have_no_room(
     """The model says that it lies on a GPU, which is full."""
     tried: list[torch.device] = []
 
-    def full(shards: Sequence[Shard], device: torch.device, *_: object, **__: object) -> list[torch.device]:
+    def full(
+        shards: Sequence[Shard], device: torch.device, *_: object, **__: object
+    ) -> list[torch.device]:
         tried.append(device)
         raise KnowledgeBaseError("exact search needs more")
 
@@ -129,7 +141,10 @@ def test_auto_searches_on_the_cpu_where_gpus_have_no_room(
     if device == "auto":
         place = KnowledgeBase.open(kb_folder, device=device).searcher.place
         assert place is not None
-        assert (place.device, place.why) == (CPU, "on the CPU: exact index; exact search needs more")
+        assert (place.device, place.why) == (
+            CPU,
+            "on the CPU: exact index; exact search needs more",
+        )
         assert tried == [ONE]
     else:
         with pytest.raises(KnowledgeBaseError, match="needs more"):
@@ -147,11 +162,18 @@ def test_a_full_gpu_says_nothing_of_what_it_can(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(has_fast_int8(CPU), bool)
 
 
-def test_shards_on_several_devices_are_searched_as_if_on_one(random_shard: Callable[..., Shard]) -> None:
+def test_shards_on_several_devices_are_searched_as_if_on_one(
+    random_shard: Callable[..., Shard],
+) -> None:
     shards = [random_shard(*range(20, 60), dim=32, seed=seed) for seed in range(3)]
     other = torch.device("cpu", 0)  # torch's second name for it
     one, two = (
-        search(SearchContext(shards, ExactIndex(shards, devices)), queries_like(shards[0]), 10, "phrase")
+        search(
+            SearchContext(shards, ExactIndex(shards, devices)),
+            queries_like(shards[0]),
+            10,
+            "phrase",
+        )
         for devices in ([CPU, CPU, CPU], [CPU, other, CPU])
     )
     assert one == two
@@ -173,10 +195,15 @@ def test_memory_that_others_have_taken_is_said(error: RuntimeError) -> None:
 
 @pytest.mark.parametrize(
     ("device", "error"),
-    [(ONE, RuntimeError("CUDA error: an illegal memory access was encountered")), (CPU, RuntimeError("out of memory"))],
+    [
+        (ONE, RuntimeError("CUDA error: an illegal memory access was encountered")),
+        (CPU, RuntimeError("out of memory")),
+    ],
     ids=["another error", "a CPU"],
 )
-def test_no_other_error_is_taken_for_a_lack_of_gpu_memory(device: torch.device, error: RuntimeError) -> None:
+def test_no_other_error_is_taken_for_a_lack_of_gpu_memory(
+    device: torch.device, error: RuntimeError
+) -> None:
     with pytest.raises(RuntimeError) as raised, out_of_memory_refused(device):
         raise error
     assert raised.value is error
@@ -189,7 +216,10 @@ def test_a_gpu_that_is_filled_while_its_kernels_are_tried_is_left(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(factory, "codes_work", filled)
-    told = "compact cpu: compact index; cuda:0 ran out of memory, which other programs may use: use device=cpu"
+    told = (
+        "compact cpu: compact index; cuda:0 ran out of memory, which other programs may use: use "
+        "device=cpu"
+    )
     assert places(453, kind="compact").startswith(told)
     with pytest.raises(KnowledgeBaseError, match="cuda:0 ran out of memory"):
         places(453, kind="compact", may_leave_gpu=False)
@@ -228,11 +258,17 @@ def test_the_code_for_gpus_finds_the_same_on_a_cpu(
 @pytest.mark.parametrize("in_integers", [True, False])
 @pytest.mark.parametrize("dim", [32, 384, 768, 1024])
 @pytest.mark.parametrize("queries", [1, 8, 64, 512, 4096])
-def test_what_is_made_of_a_block_fits_into_what_is_kept_free(queries: int, dim: int, in_integers: bool) -> None:
+def test_what_is_made_of_a_block_fits_into_what_is_kept_free(
+    queries: int, dim: int, in_integers: bool
+) -> None:
     rows = MAX_TOKENS * exact.pieces_at_a_time("cuda", queries, dim, in_integers)
-    columns = max(32, 4 * queries) if in_integers else 2 * queries  # of products; float32 rows go before those
+    columns = (
+        max(32, 4 * queries) if in_integers else 2 * queries
+    )  # of products; float32 rows go before those
     made = max(rows * columns, 0 if in_integers else rows * (dim + columns))
-    sums = 2 * rows * 2 * queries if in_integers else 0  # limbs together, and once more where the last rows are joined
+    sums = (
+        2 * rows * 2 * queries if in_integers else 0
+    )  # limbs together, and once more where the last rows are joined
     alone = rows * queries
     assert 4 * (made + sums + alone) <= base.WORKING
     assert made + sums + alone <= rows * (dim + base.BATCH_NUMBERS) or queries > 64
@@ -241,9 +277,13 @@ def test_what_is_made_of_a_block_fits_into_what_is_kept_free(queries: int, dim: 
 
 @pytest.fixture
 def places(
-    two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+    two_gpus: dict[torch.device, int],
+    random_shard: Callable[..., Shard],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., str]:
-    """Says where 300 rows of 384 dimensions are searched if two GPUs have so many bytes free, in thousands."""
+    """Says where 300 rows of 384 dimensions are searched if two GPUs have so many bytes free, in
+    thousands.
+    """
     pytest.importorskip("faiss")
     shard = random_shard(*[30] * 10, dim=384)
     entries = [IndexEntry("compact", filter=1.0), IndexEntry("disk", filter=1.0), IndexEntry()]
@@ -254,7 +294,9 @@ def places(
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda gpu: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda gpu: 0)
 
-    def placed(free: int, device: torch.device = ONE, kind: IndexKind | None = None, **how: Any) -> str:
+    def placed(
+        free: int, device: torch.device = ONE, kind: IndexKind | None = None, **how: Any
+    ) -> str:
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda gpu: (free * 1000, 10**9))
         place = choose_place([shard], entries, kind, device, **how)
         assert place.why.startswith("on the CPU") == (place.device == CPU)
@@ -263,12 +305,23 @@ def places(
     return placed
 
 
-def test_rows_are_searched_where_they_fit_else_codes_else_on_the_cpu(places: Callable[..., str]) -> None:
-    rows, codes = 117.0, 453.0  # of 300 rows, 389 bytes each; the rotation is most of the codes' bytes
+def test_rows_are_searched_where_they_fit_else_codes_else_on_the_cpu(
+    places: Callable[..., str],
+) -> None:
+    rows, codes = (
+        117.0,
+        453.0,
+    )  # of 300 rows, 389 bytes each; the rotation is most of the codes' bytes
     assert places(1000).startswith("exact cuda:0: on cuda:0: exact search of all vectors, 0.0 GB")
-    assert places(rows, kind="compact").startswith("compact cpu: compact index; the compact index needs 0.0 GB of GPU")
-    assert places(codes, kind="compact").startswith("compact cuda:0: on cuda:0: codes of the compact index")
-    assert places(5).startswith("compact cpu: compact index; exact search needs 0.0 GB of GPU memory, but only 0.0 GB")
+    assert places(rows, kind="compact").startswith(
+        "compact cpu: compact index; the compact index needs 0.0 GB of GPU"
+    )
+    assert places(codes, kind="compact").startswith(
+        "compact cuda:0: on cuda:0: codes of the compact index"
+    )
+    assert places(5).startswith(
+        "compact cpu: compact index; exact search needs 0.0 GB of GPU memory, but only 0.0 GB"
+    )
     assert places(1000, CPU) == "compact cpu: compact index; no GPU is used"
     assert places(1000, kind="disk") == "disk cpu: disk index; a disk index stays on the disk"
 
@@ -277,7 +330,9 @@ def test_cuda_alone_is_refused_with_what_would_fit(places: Callable[..., str]) -
     message = r"compact index needs .* cuda:0, 0.0 GB on cuda:1 are free: use device=cpu, or build one half as large"
     with pytest.raises(KnowledgeBaseError, match=message):
         places(5, may_leave_gpu=False)
-    with pytest.raises(KnowledgeBaseError, match=r"or build an index of codes .*: compact \(0\.0 GB\) or tiny"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"or build an index of codes .*: compact \(0\.0 GB\) or tiny"
+    ):
         places(5, kind="exact", may_leave_gpu=False)
 
 
@@ -286,11 +341,15 @@ def test_every_worker_holds_a_copy_so_too_many_are_refused(places: Callable[...,
     message = r"of GPU memory for 5 processes, but only .*: use fewer workers, or use device=cpu"
     with pytest.raises(KnowledgeBaseError, match=message):
         places(240, kind="exact", copies=5, may_leave_gpu=False)
-    assert places(240, kind="exact", copies=5).startswith("exact cpu: exact index; exact search needs")
+    assert places(240, kind="exact", copies=5).startswith(
+        "exact cpu: exact index; exact search needs"
+    )
 
 
 def test_memory_that_another_process_takes_during_the_load_is_said(
-    random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    random_shard: Callable[..., Shard],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def filled(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -298,15 +357,21 @@ def test_memory_that_another_process_takes_during_the_load_is_said(
     monkeypatch.setattr(factory, "devices_for", lambda shards, *_, **__: [ONE] * len(shards))
     monkeypatch.setattr(exact, "kind_for", filled)
     shard = random_shard(30)
-    with pytest.raises(KnowledgeBaseError, match="cuda:0 ran out of memory, which other programs may use: use dev"):
+    with pytest.raises(
+        KnowledgeBaseError, match="cuda:0 ran out of memory, which other programs may use: use dev"
+    ):
         open_index([shard], IndexEntry(), ONE)
     queries = queries_like(shard)[:2]
     monkeypatch.undo()
-    expected = search(SearchContext([shard], open_index([shard], IndexEntry(), CPU)), queries, 3, "phrase")
+    expected = search(
+        SearchContext([shard], open_index([shard], IndexEntry(), CPU)), queries, 3, "phrase"
+    )
     monkeypatch.setattr(factory, "_open_on_gpus", filled_codes)
     index = open_index([shard], IndexEntry(), ONE, may_leave_gpu=True)
     assert search(SearchContext([shard], index), queries, 3, "phrase") == expected
-    assert [record.message for record in caplog.records] == ["searching on the CPU: another process filled it"]
+    assert [record.message for record in caplog.records] == [
+        "searching on the CPU: another process filled it"
+    ]
 
 
 def filled_codes(*_: object) -> None:
@@ -317,10 +382,17 @@ def filled_codes(*_: object) -> None:
 def test_a_gpu_gives_the_same_hits(random_shard: Callable[..., Shard]) -> None:
     shards = [random_shard(*range(20, 60), dim=384), random_shard(5, 0, 30, dim=384, seed=1)]
     found = [
-        search(SearchContext(shards, open_index(shards, IndexEntry(), device)), queries_like(shards[0]), 10, "phrase")
+        search(
+            SearchContext(shards, open_index(shards, IndexEntry(), device)),
+            queries_like(shards[0]),
+            10,
+            "phrase",
+        )
         for device in (CPU, ONE)
     ]
-    assert found[0] == found[1]  # scores too: they are computed by the CPU, from rows that the GPU has found
+    assert (
+        found[0] == found[1]
+    )  # scores too: they are computed by the CPU, from rows that the GPU has found
 
 
 @needs_gpu
@@ -329,11 +401,15 @@ def test_a_gpu_finds_the_same_cells() -> None:
     rows = random.integers(-127, 128, (3000, 40)).astype(np.int8)
     means = random.normal(0, 40, (70, 40)).astype(np.float32)
     on_gpu, on_cpu = (Clusters(means, device).nearest(rows) for device in (ONE, CPU))
-    assert (on_gpu == on_cpu).mean() > 0.97  # one of them may round the means, and values may be equal
+    assert (
+        on_gpu == on_cpu
+    ).mean() > 0.97  # one of them may round the means, and values may be equal
 
 
 @needs_gpu
-def test_a_gpu_that_is_too_small_is_said(random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_too_small_is_said(
+    random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(base, "bytes_of", lambda shard: 2**50)
     with pytest.raises(KnowledgeBaseError, match=r"needs 1125899\.\d GB of GPU memory, but only"):
         open_index([random_shard(30)], IndexEntry(), torch.device("cuda"))

@@ -22,7 +22,9 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def score(write: Callable[..., Path]) -> Callable[..., dict[str, float]]:
-    """Official scores of one gold output list and one predicted output, all in one dict; `ks` are 1, 2, 5."""
+    """Official scores of one gold output list and one predicted output, all in one dict; `ks` are
+    1, 2, 5.
+    """
     from kbq.kilt.scores import Rules, score
 
     def score_one(gold: list[object], guess: object, text: str = "Q") -> dict[str, float]:

@@ -33,7 +33,11 @@ def test_a_mention_stays_in_the_middle_of_what_is_read(most: int, query: str) ->
 @pytest.mark.parametrize(
     ("text", "most", "query"),
     [
-        ("[START_ENT] Nile [END_ENT] e f g h", 5, "[START_ENT] Nile [END_ENT] e f"),  # a side may be short
+        (
+            "[START_ENT] Nile [END_ENT] e f g h",
+            5,
+            "[START_ENT] Nile [END_ENT] e f",
+        ),  # a side may be short
         ("a b c d [START_ENT] Nile [END_ENT]", 6, "b c d [START_ENT] Nile [END_ENT]"),
         ("no mention at all", 2, "no mention"),
         ("a\n\nb [START_ENT]Nile[END_ENT] c", 3, "b [START_ENT]Nile[END_ENT] c"),

@@ -1,4 +1,6 @@
-"""`kbq evaluate --calibration`: probabilities of predictions against what the official evaluation finds right."""
+"""`kbq evaluate --calibration`: probabilities of predictions against what the official evaluation
+finds right.
+"""
 
 import csv
 import json
@@ -24,11 +26,17 @@ PAGES = [{"wikipedia_id": str(page)} for page in range(5)]
 def gold(count: int, **more: object) -> list[Record]:
     """Queries of two relations in turn, whose answer is x on page 0."""
     output = [{"answer": "x", "provenance": PAGES[:1]}]
-    return [{"id": str(n), "input": f"a [SEP] r{n % 2}", "output": output, **more} for n in range(count)]
+    return [
+        {"id": str(n), "input": f"a [SEP] r{n % 2}", "output": output, **more} for n in range(count)
+    ]
 
 
 def guess(number: int, answer: str, probability: object, first_page: int = 0) -> Record:
-    output = {"answer": answer, "meta": {"probability": probability}, "provenance": PAGES[first_page:]}
+    output = {
+        "answer": answer,
+        "meta": {"probability": probability},
+        "provenance": PAGES[first_page:],
+    }
     return {"id": str(number), "output": [output]}
 
 
@@ -42,7 +50,10 @@ def test_answers_are_right_by_accuracy_then_with_their_pages() -> None:
     assert (by_answer["queries"], by_answer["answers"], by_answer["answered"]) == (4, 3, 0.75)
     assert (by_answer["right"], by_both["right"]) == (2 / 3, 1 / 3)
     assert (by_answer["auroc"], by_both["auroc"]) == (1.0, 1.0)
-    assert [(one["precision"], one["share"]) for one in by_answer["coverages"]] == [(0.9, 0.5), (0.95, 0.5)]
+    assert [(one["precision"], one["share"]) for one in by_answer["coverages"]] == [
+        (0.9, 0.5),
+        (0.95, 0.5),
+    ]
     assert by_both["coverages"][0]["share"] == 0.25
     assert by_answer["brier"] == pytest.approx((0.01 + 0.16 + 0.09) / 3)
     assert [one["right"] for one in by_answer["reliability"]["bins"]] == [0, 1, 1]
@@ -75,7 +86,13 @@ def test_the_table_has_every_score_and_groups_their_own(write: Write) -> None:
     ]  # fmt: skip
     assert groups.rows == [("r0", 2, 0.5, 1.0, 0.5), ("r1", 1, 1.0, None, 0.5)]
     document: Any = evaluation.to_dict()["calibration"]
-    assert document["groups"][1] == {"group": "r1", "answers": 1, "right": 1.0, "auroc": None, "coverage": 0.5}
+    assert document["groups"][1] == {
+        "group": "r1",
+        "answers": 1,
+        "right": 1.0,
+        "auroc": None,
+        "coverage": 0.5,
+    }
 
 
 def test_a_curve_has_at_most_200_points_with_both_ends() -> None:
@@ -91,12 +108,17 @@ def test_a_curve_has_at_most_200_points_with_both_ends() -> None:
     [
         ([("x", 0.5)] * 30, ["by accuracy, all answers are right: AUROC does not exist"]),
         ([("y", 0.5)] * 30, ["by accuracy, no answer is right: AUROC does not exist"]),
-        ([("x", 0.5), ("y", 0.5), ("", 0.5)], ["only 2 answers: of fewer than 30 hardly anything can be promised"]),
+        (
+            [("x", 0.5), ("y", 0.5), ("", 0.5)],
+            ["only 2 answers: of fewer than 30 hardly anything can be promised"],
+        ),
         ([("", 0.5)], ["only 0 answers: of fewer than 30 hardly anything can be promised"]),
     ],
     ids=["all right", "all wrong", "few", "none"],
 )
-def test_what_a_reader_should_know_is_noted(answers: list[tuple[str, float]], notes: list[str]) -> None:
+def test_what_a_reader_should_know_is_noted(
+    answers: list[tuple[str, float]], notes: list[str]
+) -> None:
     without_pages = [record | {"output": [{"answer": "x"}]} for record in gold(len(answers))]
     guesses = [guess(number, *pair) for number, pair in enumerate(answers)]
     evaluation = evaluate(guesses, without_pages, calibration=True)
@@ -107,7 +129,10 @@ def test_what_a_reader_should_know_is_noted(answers: list[tuple[str, float]], no
 
 def test_a_query_without_prediction_is_one_without_answer() -> None:
     page: Any = evaluate(FOUR[:2], gold(4), missing="zero", calibration=True).to_dict()
-    assert (page["calibration"]["scores"][0]["answered"], page["calibration"]["scores"][0]["right"]) == (0.5, 1.0)
+    assert (
+        page["calibration"]["scores"][0]["answered"],
+        page["calibration"]["scores"][0]["right"],
+    ) == (0.5, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -119,23 +144,39 @@ def test_a_query_without_prediction_is_one_without_answer() -> None:
         (float("nan"), "has the probability NaN, must be a number from 0 to 1"),
         (1.5, "has the probability 1.5, must be a number from 0 to 1"),
         (-0.01, "has the probability -0.01, must be a number from 0 to 1"),
-        (10**400, "has the probability 1000000000000000000000000000000000000..., must be a number from 0 to 1"),
+        (
+            10**400,
+            "has the probability 1000000000000000000000000000000000000..., must be a number from "
+            "0 to 1",
+        ),
     ],
 )
 @pytest.mark.parametrize("answer", ["x", ""])
-def test_what_is_no_probability_is_refused(write: Write, answer: str, probability: object, problem: str) -> None:
+def test_what_is_no_probability_is_refused(
+    write: Write, answer: str, probability: object, problem: str
+) -> None:
     guesses = write("guess", FOUR[0], guess(1, answer, probability))
     with pytest.raises(EvaluationError) as caught:
         evaluate(guesses, write("gold", *gold(2)), calibration=True)
-    assert str(caught.value) == f"the calibration of {guesses} is not possible: {guesses}:2:1: {problem}"
+    assert (
+        str(caught.value)
+        == f"the calibration of {guesses} is not possible: {guesses}:2:1: {problem}"
+    )
 
 
-@pytest.mark.parametrize("meta", [{}, {"meta": {}}, {"meta": None}, {"meta": {"probabilities": 0.5}}])
+@pytest.mark.parametrize(
+    "meta", [{}, {"meta": {}}, {"meta": None}, {"meta": {"probabilities": 0.5}}]
+)
 def test_answers_without_probability_are_refused(write: Write, meta: Record) -> None:
-    bare = [{"id": str(n), "output": [{"answer": "x", "provenance": PAGES} | meta]} for n in range(2)]
+    bare = [
+        {"id": str(n), "output": [{"answer": "x", "provenance": PAGES} | meta]} for n in range(2)
+    ]
     none, one = write("none", *bare), write("one", FOUR[0], bare[1])
     golds = write("gold", *gold(2))
-    with pytest.raises(EvaluationError, match=f"^no answer in {none} has a probability .*: kbq predict with a calib"):
+    with pytest.raises(
+        EvaluationError,
+        match=f"^no answer in {none} has a probability .*: kbq predict with a calib",
+    ):
         evaluate(none, golds, calibration=True)
     with pytest.raises(EvaluationError, match=f"{one}:2:1: has an answer without a probability"):
         evaluate(one, golds, calibration=True)
@@ -168,11 +209,15 @@ def test_plots_are_written(tmp_path: Path) -> None:
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
     evaluate([guess(0, "", 0.5)], gold(1), files=EvaluationFiles(plots=tmp_path / "empty"))
     (tmp_path / "file").touch()
-    with pytest.raises(EvaluationError, match=r"file/reliability\.png cannot be written .*: choose another folder"):
+    with pytest.raises(
+        EvaluationError, match=r"file/reliability\.png cannot be written .*: choose another folder"
+    ):
         evaluate(guesses, gold(40), files=EvaluationFiles(plots=tmp_path / "file"))
 
 
-def test_without_matplotlib_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_matplotlib_the_way_out_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(EvaluationError, match="which plots=… needs: pip install matplotlib"):
@@ -192,4 +237,6 @@ def test_validate_takes_a_probability(write: Write) -> None:
 
 def test_submit_leaves_probabilities_out(write: Write, tmp_path: Path) -> None:
     submit([write("guess", *FOUR[:1])], [Task.load("trex")], [], tmp_path / "out")
-    assert lines(tmp_path / "out" / "trex.jsonl") == [{"id": "0", "output": [{"answer": "x", "provenance": PAGES}]}]
+    assert lines(tmp_path / "out" / "trex.jsonl") == [
+        {"id": "0", "output": [{"answer": "x", "provenance": PAGES}]}
+    ]

@@ -16,7 +16,9 @@ from kbq.kilt.evaluation import evaluate
 Write: TypeAlias = Callable[..., Path]
 
 
-def record(number: int, answer: str, *pages: object, text: str = "", **more: object) -> dict[str, Any]:
+def record(
+    number: int, answer: str, *pages: object, text: str = "", **more: object
+) -> dict[str, Any]:
     items: list[dict[str, object]] = [{"wikipedia_id": page} for page in pages]
     if text:
         items[0] |= {"text": text, "title": "T"}
@@ -28,7 +30,8 @@ def gold(write: Write) -> Path:
     """Four queries, two for each of two relations; the answer is x<id> on page <id>."""
     inputs = ["a [SEP] r", "b [SEP] r", "c [SEP] s", "d [SEP] s"]
     return write(
-        "gold.jsonl", *(record(n, f"x{n}", n, input=text, meta={"fold": n % 2}) for n, text in enumerate(inputs))
+        "gold.jsonl",
+        *(record(n, f"x{n}", n, input=text, meta={"fold": n % 2}) for n, text in enumerate(inputs)),
     )
 
 
@@ -44,7 +47,9 @@ def guess(write: Write) -> Path:
     )
 
 
-def test_evaluate_prints_json_in_the_official_layout_and_nothing_else(run: Run, guess: Path, gold: Path) -> None:
+def test_evaluate_prints_json_in_the_official_layout_and_nothing_else(
+    run: Run, guess: Path, gold: Path
+) -> None:
     done = run("evaluate", guess, gold, "--ks", "1,2", "--json")
     assert (done.status, done.err) == (0, "")
     assert list(done.json) == ["semantics", "deviations", "downstream", "retrieval"]
@@ -59,10 +64,21 @@ def test_evaluate_prints_json_in_the_official_layout_and_nothing_else(run: Run, 
     assert done.json["retrieval"]["answer_in_context@1"] == 0.25
 
 
-def test_evaluate_prints_tables_with_the_ranked_column_of_the_task_first(run: Run, guess: Path, gold: Path) -> None:
+def test_evaluate_prints_tables_with_the_ranked_column_of_the_task_first(
+    run: Run, guess: Path, gold: Path
+) -> None:
     out = run("evaluate", guess, gold, "--task", "trex", "--ci", "--by", "relation").out
-    scores = [line.split(" | ")[1:3] for line in out.splitlines() if line.startswith("| downstream")]
-    assert [name for name, _ in scores] == ["KILT-accuracy", "accuracy", "f1", "KILT-f1", "Rprec", "recall@5"]
+    scores = [
+        line.split(" | ")[1:3] for line in out.splitlines() if line.startswith("| downstream")
+    ]
+    assert [name for name, _ in scores] == [
+        "KILT-accuracy",
+        "accuracy",
+        "f1",
+        "KILT-f1",
+        "Rprec",
+        "recall@5",
+    ]
     assert scores[0] == ["KILT-accuracy", "25.00"]
     assert out.startswith("semantics: kilt-2664322; deviations: none\n")
     assert "| r | 2 | 50.00 | 100.00 |" in out
@@ -74,9 +90,17 @@ def test_evaluate_adds_what_is_asked_for(run: Run, guess: Path, gold: Path, tmp_
     options = ["--ci", "--by", "meta.fold", "--compare", gold, "--per-item", items]
     page = run("evaluate", guess, gold, "--json", *options).json
     assert page["deviations"] == []
-    assert list(page["downstream"]["kilt"]) == ["KILT-accuracy", "KILT-em", "KILT-f1", "KILT-rougel"]
+    assert list(page["downstream"]["kilt"]) == [
+        "KILT-accuracy",
+        "KILT-em",
+        "KILT-f1",
+        "KILT-rougel",
+    ]
     assert page["ci"]["downstream"]["KILT-accuracy"] == [0.0, 0.75]
-    assert [(group["group"], group["means"][0]) for group in page["by"]["groups"]] == [("0", 0.5), ("1", 0.0)]
+    assert [(group["group"], group["means"][0]) for group in page["by"]["groups"]] == [
+        ("0", 0.5),
+        ("1", 0.0),
+    ]
     assert [(row["name"], row["gain"]) for row in page["compare"]] == [("0", 0.5), ("1", 1.0)]
     lines = [json.loads(line) for line in items.read_text("utf-8").splitlines()]
     assert [line["downstream"]["accuracy"] for line in lines] == [1.0, 1.0, 0.0, 0.0]
@@ -87,7 +111,9 @@ def test_evaluate_adds_what_is_asked_for(run: Run, guess: Path, gold: Path, tmp_
 def test_evaluate_prints_the_last_table_as_csv(run: Run, guess: Path, gold: Path) -> None:
     rows = list(csv.DictReader(run("evaluate", guess, gold, "--csv").out.splitlines()))
     assert rows[0] == {"evaluation": "downstream", "score": "KILT-accuracy", "mean": "0.25"}
-    rows = list(csv.DictReader(run("evaluate", guess, gold, "--csv", "--compare", gold).out.splitlines()))
+    rows = list(
+        csv.DictReader(run("evaluate", guess, gold, "--csv", "--compare", gold).out.splitlines())
+    )
     assert (rows[0]["score"], rows[0]["gain"]) == ("KILT-accuracy", "0.75")
 
 
@@ -97,22 +123,35 @@ def test_evaluate_scores_probabilities(run: Run, gold: Path, write: Write, tmp_p
         one["output"][0]["meta"] = {"probability": 0.9 - number / 10}
     guess = write("sure.jsonl", *records)
     done = run("evaluate", guess, gold, "--calibration")
-    assert (done.status, done.err) == (0, "only 4 answers: of fewer than 30 hardly anything can be promised\n")
+    assert (done.status, done.err) == (
+        0,
+        "only 4 answers: of fewer than 30 hardly anything can be promised\n",
+    )
     assert "\n**calibration**\n\n| right by | score | n | value | 95 % from | to |\n" in done.out
-    rows = list(csv.DictReader(run("evaluate", guess, gold, "--calibration", "--csv").out.splitlines()))
+    rows = list(
+        csv.DictReader(run("evaluate", guess, gold, "--calibration", "--csv").out.splitlines())
+    )
     assert (rows[2]["score"], rows[2]["value"], rows[2]["n"]) == ("AUROC", "1.0", "4")
     page = run("evaluate", guess, gold, "--calibration", "--json").json
-    assert [one["right_by"] for one in page["calibration"]["scores"]] == ["accuracy", "KILT-accuracy"]
+    assert [one["right_by"] for one in page["calibration"]["scores"]] == [
+        "accuracy",
+        "KILT-accuracy",
+    ]
     del records[2]["output"][0]["meta"]
     refused = run("evaluate", write("unsure.jsonl", *records), gold, "--calibration")
     assert (refused.status, refused.out) == (1, "")
-    assert "unsure.jsonl:3:2: has an answer without a probability (output[0].meta.probability)" in refused.err
+    assert (
+        "unsure.jsonl:3:2: has an answer without a probability (output[0].meta.probability)"
+        in refused.err
+    )
 
 
 def test_records_that_spoil_an_evaluation_are_at_fault(run: Run, write: Write) -> None:
     gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(4)))
     pages = [{"provenance": [{"wikipedia_id": n}]} for n in range(4)]
-    guess = write("p", *({"id": n, "output": [pages[n] | ({"answer": "x"} if n else {})]} for n in range(4)))
+    guess = write(
+        "p", *({"id": n, "output": [pages[n] | ({"answer": "x"} if n else {})]} for n in range(4))
+    )
     done = run("evaluate", guess, gold)
     assert (done.status, done.err) == (
         1,
@@ -127,14 +166,30 @@ def test_records_that_spoil_an_evaluation_are_at_fault(run: Run, write: Write) -
 
 def test_predictions_of_some_queries_may_all_lack_answers(run: Run, write: Write) -> None:
     gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(4)))
-    pages = write("p", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(2)))
+    pages = write(
+        "p", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(2))
+    )
     assert run("evaluate", pages, gold, "--missing", "zero").status == 0
 
 
 def test_what_the_second_system_lacks_is_said_too(run: Run, write: Write) -> None:
     gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(4)))
-    first, second = (write(name, *(record(n, f"x{n}", n) for n in range(size))) for name, size in (("p", 4), ("q", 3)))
-    done = run("evaluate", first, gold, "--compare", second, "--missing", "zero", "--by", "meta.none", "--json")
+    first, second = (
+        write(name, *(record(n, f"x{n}", n) for n in range(size)))
+        for name, size in (("p", 4), ("q", 3))
+    )
+    done = run(
+        "evaluate",
+        first,
+        gold,
+        "--compare",
+        second,
+        "--missing",
+        "zero",
+        "--by",
+        "meta.none",
+        "--json",
+    )
     assert done.status == 1  # no query has that
     done = run("evaluate", first, gold, "--compare", second, "--missing", "zero")
     assert done.status == 0
@@ -149,19 +204,29 @@ def test_several_systems_are_compared_at_once(run: Run, write: Write) -> None:
         write(name, *(record(n, f"x{n}" if n < right else "no", n) for n in range(8)))
         for name, right in (("none", 0), ("half", 4), ("all", 8))
     )
-    rows = run("evaluate", none, gold, "--compare", half, "--compare", all, "--json").json["compare"]
-    found = {(Path(row["system"]).name, row["name"]): (row["gain"], row["low"] > 0, row["high"] <= 1) for row in rows}
+    rows = run("evaluate", none, gold, "--compare", half, "--compare", all, "--json").json[
+        "compare"
+    ]
+    found = {
+        (Path(row["system"]).name, row["name"]): (row["gain"], row["low"] > 0, row["high"] <= 1)
+        for row in rows
+    }
     assert found["half", "accuracy"] == (0.5, True, True)
     assert found["all", "accuracy"] == (1.0, True, True)
     evaluation = evaluate(none, gold, compare=[str(half), str(all)])
-    assert "| system | score | n | none | that system | gain | 95 % from | to | p | p (Holm) |" in str(evaluation)
+    assert (
+        "| system | score | n | none | that system | gain | 95 % from | to | p | p (Holm) |"
+        in str(evaluation)
+    )
 
 
 def test_a_comparison_of_groups_names_its_score(run: Run, write: Write) -> None:
     gold = write("g", *(record(n, f"x{n}", n, input="a [SEP] author") for n in range(3)))
     guess = write("p", *(record(n, f"x{n}", n) for n in range(3)))
     done = run("evaluate", guess, gold, "--compare", guess, "--by", "relation", "--task", "trex")
-    assert "**KILT-accuracy, second against first, paired permutation test**\n\n| group |" in done.out
+    assert (
+        "**KILT-accuracy, second against first, paired permutation test**\n\n| group |" in done.out
+    )
     page = run("evaluate", guess, gold, "--compare", guess, "--by", "relation", "--json").json
     assert [(row["score"], row["name"]) for row in page["compare"]] == [("KILT-accuracy", "author")]
 
@@ -181,12 +246,18 @@ def test_a_task_says_when_an_answer_is_no_error(run: Run, write: Write) -> None:
     assert run("errors", guess, gold, "--json").json["counts"] == {"answer-form": 1}
     assert run("errors", guess, gold, "--task", "nq", "--json").json["counts"] == {"right": 1}
     nothing, the = write("n", record(1, "", 1)), write("t", record(1, "the", 1, input=""))
-    assert run("errors", nothing, the, "--task", "nq", "--json").json["counts"] == {"page-right-answer-wrong": 1}
+    assert run("errors", nothing, the, "--task", "nq", "--json").json["counts"] == {
+        "page-right-answer-wrong": 1
+    }
 
 
-def test_a_kind_that_refuses_its_input_is_null_with_its_problems(run: Run, guess: Path, write: Write) -> None:
+def test_a_kind_that_refuses_its_input_is_null_with_its_problems(
+    run: Run, guess: Path, write: Write
+) -> None:
     gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(4)))
-    pages = write("p", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(4)))
+    pages = write(
+        "p", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(4))
+    )
     done = run("evaluate", pages, gold, "--json", "--calibration")
     assert (done.status, done.json["downstream"], done.json["calibration"]) == (0, None, None)
     assert done.json["retrieval"]["Rprec"] == 1.0
@@ -196,7 +267,9 @@ def test_a_kind_that_refuses_its_input_is_null_with_its_problems(run: Run, guess
     assert "the downstream evaluation of" in run("evaluate", pages, gold).err
 
 
-def test_files_that_neither_evaluation_takes_exit_with_1(run: Run, guess: Path, gold: Path, write: Write) -> None:
+def test_files_that_neither_evaluation_takes_exit_with_1(
+    run: Run, guess: Path, gold: Path, write: Write
+) -> None:
     fewer = write("fewer", record(0, "x0", 0))
     done = run("evaluate", fewer, gold, "--json")
     assert (done.status, done.json["downstream"], done.json["retrieval"]) == (1, None, None)
@@ -205,7 +278,12 @@ def test_files_that_neither_evaluation_takes_exit_with_1(run: Run, guess: Path, 
     assert done.json["problems"]["retrieval"] == [lacking]
     assert done.err.count(lacking) == 1
     assert run("evaluate", fewer, gold).out == ""
-    assert run("evaluate", fewer, gold, "--missing", "zero", "--json").json["downstream"]["kilt"]["KILT-em"] == 0.25
+    assert (
+        run("evaluate", fewer, gold, "--missing", "zero", "--json").json["downstream"]["kilt"][
+            "KILT-em"
+        ]
+        == 0.25
+    )
     assert run("evaluate", guess, gold, "--by", "nothing").status == 2
     nowhere = run("evaluate", guess, gold, "--by", "meta.nowhere")
     assert (nowhere.status, nowhere.out) == (1, "")
@@ -225,7 +303,9 @@ def test_files_that_neither_evaluation_takes_exit_with_1(run: Run, guess: Path, 
         ("merge", []),
     ],
 )
-def test_wrong_usage_exits_with_2(run: Run, guess: Path, gold: Path, command: str, words: list[str]) -> None:
+def test_wrong_usage_exits_with_2(
+    run: Run, guess: Path, gold: Path, command: str, words: list[str]
+) -> None:
     done = run(command, guess, gold, *words)
     assert (done.status, done.out) == (2, "")
 
@@ -237,10 +317,21 @@ def test_trec_files(run: Run, guess: Path, gold: Path, tmp_path: Path) -> None:
     assert qrels.read_text("utf-8").splitlines()[3] == "3 0 3 1"
 
 
-def test_validate_lists_every_error_and_each_kind_of_warning(run: Run, guess: Path, gold: Path, write: Write) -> None:
+def test_validate_lists_every_error_and_each_kind_of_warning(
+    run: Run, guess: Path, gold: Path, write: Write
+) -> None:
     good = run("validate", guess, "--inputs", gold)
-    assert (good.status, good.out.splitlines()[-1]) == (0, f"{guess}: 4 records, 0 errors, 1 warnings")
-    bad = write("bad.jsonl", record(0, "x ", "Q1"), record(1, "", "Q1"), {"id": 2, "output": []}, '{"id": 3, "outp')
+    assert (good.status, good.out.splitlines()[-1]) == (
+        0,
+        f"{guess}: 4 records, 0 errors, 1 warnings",
+    )
+    bad = write(
+        "bad.jsonl",
+        record(0, "x ", "Q1"),
+        record(1, "", "Q1"),
+        {"id": 2, "output": []},
+        '{"id": 3, "outp',
+    )
     done = run("validate", bad, "--inputs", gold, "--task", "trex")
     assert done.status == 1
     errors = [line for line in done.out.splitlines() if line.startswith("error: ")]
@@ -259,7 +350,10 @@ def test_validate_lists_every_error_and_each_kind_of_warning(run: Run, guess: Pa
 def test_errors_counts_and_samples(run: Run, guess: Path, gold: Path) -> None:
     done = run("errors", guess, gold)
     assert "| answer-right-page-wrong | 1 | 25.00 |" in done.out
-    assert "answer-right-page-wrong  1\n  input        b [SEP] r\n  answer       x1\n  gold answers x1\n" in done.out
+    assert (
+        "answer-right-page-wrong  1\n  input        b [SEP] r\n  answer       x1\n  gold answers "
+        "x1\n" in done.out
+    )
     page = run("errors", guess, gold, "--json", "--kind", "page-right-answer-wrong").json
     assert page["counts"] == {
         "right": 1,
@@ -273,8 +367,22 @@ def test_errors_counts_and_samples(run: Run, guess: Path, gold: Path) -> None:
 
 
 def test_submit(run: Run, guess: Path, gold: Path, write: Write, tmp_path: Path) -> None:
-    labels, folder = write("labels", *(record(n, f"l{n}", 0, 5, 6, 7, 8) for n in range(4))), tmp_path / "submission"
-    words = [labels, guess, "--tasks", "fever,trex", "--inputs", gold, "--inputs", gold, "--out", folder]
+    labels, folder = (
+        write("labels", *(record(n, f"l{n}", 0, 5, 6, 7, 8) for n in range(4))),
+        tmp_path / "submission",
+    )
+    words = [
+        labels,
+        guess,
+        "--tasks",
+        "fever,trex",
+        "--inputs",
+        gold,
+        "--inputs",
+        gold,
+        "--out",
+        folder,
+    ]
     entries = run("submit", *words, "--json").json["files"]
     assert [(entry["file"], entry["lines"], entry["metrics"][0]) for entry in entries] == [
         ("fever.jsonl", 4, "KILT-accuracy"),
@@ -290,11 +398,19 @@ def test_submit(run: Run, guess: Path, gold: Path, write: Write, tmp_path: Path)
     assert few in entries[1]["warnings"]
     assert few in (folder / "UPLOAD.md").read_text("utf-8")
     family = run("submit", guess, "--task", "slot_filling", "--out", tmp_path / "family")
-    assert (family.status, "the leaderboard has no data set called slot_filling" in family.err) == (0, True)
+    assert (family.status, "the leaderboard has no data set called slot_filling" in family.err) == (
+        0,
+        True,
+    )
     assert run("submit", labels, guess, "--tasks", "fever", "--out", folder).status == 2
-    pages = write("pages", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(4)))
+    pages = write(
+        "pages", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(4))
+    )
     refused = run("submit", pages, "--task", "fever", "--out", tmp_path / "other")
-    assert (refused.status, "no answer" in refused.err) == (1, True)  # predicted pages need another system's labels
+    assert (refused.status, "no answer" in refused.err) == (
+        1,
+        True,
+    )  # predicted pages need another system's labels
 
 
 def test_files_that_do_not_belong_together_are_no_errors_of_the_system(
@@ -323,24 +439,34 @@ def test_an_incomplete_file_is_one_sentence(run: Run, write: Write) -> None:
     refused = run("evaluate", guess, gold)
     assert (refused.status, refused.out) == (1, "")
     assert refused.err == (
-        f"error: the downstream evaluation of {guess} against {gold} is not possible: {gold}:2:1: has no prediction in "
-        f"{guess} (nor have 148 other records; with --missing=zero they count as wrong)\n"
+        f"error: the downstream evaluation of {guess} against {gold} is not possible: {gold}:2:1: "
+        f"has no prediction in {guess} (nor have 148 other records; with --missing=zero they "
+        "count as wrong)\n"
     )
 
 
 def test_a_hundred_problems_are_listed_and_the_rest_counted(run: Run, write: Write) -> None:
     gold = write("many", *(record(number, "x", number) for number in range(150)))
-    refused = run("evaluate", write("none", *({"id": number, "output": []} for number in range(150))), gold)
+    refused = run(
+        "evaluate", write("none", *({"id": number, "output": []} for number in range(150))), gold
+    )
     assert refused.status == 1
     assert refused.err.count("has 0 outputs, must have exactly one") == 100 + 1
     assert "… and 200 more" in refused.err  # of both kinds
 
 
-def test_passages_scores_texts_and_exports_them(run: Run, guess: Path, gold: Path, tmp_path: Path) -> None:
+def test_passages_scores_texts_and_exports_them(
+    run: Run, guess: Path, gold: Path, tmp_path: Path
+) -> None:
     export = tmp_path / "readers.json"
     done = run("passages", guess, gold, "--ks", "1,5", "--export", export, "--json")
     none: dict[str, object] = {"exact": {}, "gold_first": None, "gold_mrr": None}
-    means = {"count": 4, "accuracy": {"1": 0.25, "5": 0.25}, "mrr_at_20": 0.25, "precision_at_20": 0.0125}
+    means = {
+        "count": 4,
+        "accuracy": {"1": 0.25, "5": 0.25},
+        "mrr_at_20": 0.25,
+        "precision_at_20": 0.0125,
+    }
     assert done.json == means | none
     contexts = json.loads(export.read_text("utf-8"))[0]["ctxs"]
     assert (contexts[0]["has_answer"], contexts[0]["text"], len(contexts)) == (True, "says x0", 5)
@@ -391,12 +517,16 @@ def test_a_users_own_task_from_predictions_to_a_submission(
     checked = run("validate", out, "--inputs", gold, "--task", task, "--kb", kb_folder, "--json")
     assert (checked.status, checked.json["records"], checked.json["errors"]) == (0, 9, [])
     elsewhere = out.with_name("elsewhere.jsonl")
-    elsewhere.write_text(out.read_text("utf-8").replace('"wikipedia_id": "P1"', '"wikipedia_id": "P99"'), "utf-8")
+    elsewhere.write_text(
+        out.read_text("utf-8").replace('"wikipedia_id": "P1"', '"wikipedia_id": "P99"'), "utf-8"
+    )
     found = run("validate", elsewhere, "--kb", kb_folder, "--json").json
     assert {error["kind"] for error in found["errors"]} == {"page is not in the knowledge source"}
 
     scored = run("evaluate", out, gold, "--task", task, "--by", "relation", "--json").json
-    assert scored["retrieval"]["recall@20"] == 1.0  # nine pages have text, and all of them are ranked
+    assert (
+        scored["retrieval"]["recall@20"] == 1.0
+    )  # nine pages have text, and all of them are ranked
     assert [group["count"] for group in scored["by"]["groups"]] == [5, 4]
 
     cases = run("errors", out, gold, "--kb", kb_folder, "--sample", "9", "--json").json["cases"]
@@ -412,21 +542,30 @@ def test_a_users_own_task_from_predictions_to_a_submission(
     assert "text" not in json.loads(lines[0])["output"][0]["provenance"][0]
 
 
-def test_predictions_for_another_task_are_no_submission(run: Run, guess: Path, tmp_path: Path) -> None:
+def test_predictions_for_another_task_are_no_submission(
+    run: Run, guess: Path, tmp_path: Path
+) -> None:
     guess.with_name(guess.name + ".run.json").write_text('{"task": "trex"}')
     refused = run("submit", guess, "--task", "nq", "--out", tmp_path / "own")
     assert (refused.status, refused.out) == (1, "")
     assert "was predicted for the task trex (see " in refused.err
     assert not (tmp_path / "own").exists()
-    guess.with_name(guess.name + ".run.json").write_text('{"task": "my_trex"}')  # a task file of one's own
+    guess.with_name(guess.name + ".run.json").write_text(
+        '{"task": "my_trex"}'
+    )  # a task file of one's own
     assert run("submit", guess, "--task", "nq", "--out", tmp_path / "own").status == 0
 
 
-def test_a_submission_goes_into_a_folder_of_its_own(run: Run, guess: Path, gold: Path, tmp_path: Path) -> None:
+def test_a_submission_goes_into_a_folder_of_its_own(
+    run: Run, guess: Path, gold: Path, tmp_path: Path
+) -> None:
     (tmp_path / "kb").mkdir()
     (tmp_path / "kb" / "manifest.json").write_text("precious")
     refused = run("submit", guess, "--task", "slot_filling", "--out", tmp_path / "kb")
-    assert (refused.status, "holds something other than an earlier submission" in refused.err) == (1, True)
+    assert (refused.status, "holds something other than an earlier submission" in refused.err) == (
+        1,
+        True,
+    )
     assert [path.name for path in (tmp_path / "kb").iterdir()] == ["manifest.json"]
     own = tmp_path / "own"
     (own / ".part-killed").mkdir(parents=True)
@@ -456,7 +595,10 @@ def test_what_is_read_is_not_replaced(command: str, run: Run, guess: Path, gold:
     before = guess.read_bytes(), gold.read_bytes()
     words = [{"guess": str(guess), "gold": str(gold)}.get(word, word) for word in command.split()]
     refused = run(*words)
-    assert (refused.status, "is one of the inputs: write to another file" in refused.err) == (1, True)
+    assert (refused.status, "is one of the inputs: write to another file" in refused.err) == (
+        1,
+        True,
+    )
     assert (guess.read_bytes(), gold.read_bytes()) == before
 
 
@@ -486,7 +628,9 @@ def test_a_folder_is_no_output(place: str, run: Run, guess: Path, gold: Path) ->
     refused = run("evaluate", guess, gold, "--per-item", place)
     assert (refused.status, "give the name of a file" in refused.err) == (1, True)
     same = ("--per-item", guess.with_name("x"), "--trec-run", guess.with_name("x"))
-    assert "is another output, too: write to another file" in run("evaluate", guess, gold, *same).err
+    assert (
+        "is another output, too: write to another file" in run("evaluate", guess, gold, *same).err
+    )
 
 
 @pytest.mark.parametrize("command", ["evaluate", "passages"])

@@ -1,4 +1,6 @@
-"""Scores of confidence: against definitions written out, published numbers and scipy; what is promised is kept."""
+"""Scores of confidence: against definitions written out, published numbers and scipy; what is
+promised is kept.
+"""
 
 import math
 from itertools import pairwise, product
@@ -26,8 +28,13 @@ ONE_RIGHT: Answers = np.array([0.75]), np.array([True])
 ONE_WRONG: Answers = np.array([0.75]), np.array([False])
 BOTH: Answers = np.array([0.75, 0.25]), np.array([True, False])
 
-few_answers = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.booleans()), min_size=1, max_size=6).map(
-    lambda pairs: (np.array([one for one, _ in pairs]), np.array([is_right for _, is_right in pairs]))
+few_answers = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.booleans()), min_size=1, max_size=6
+).map(
+    lambda pairs: (
+        np.array([one for one, _ in pairs]),
+        np.array([is_right for _, is_right in pairs]),
+    )
 )
 
 
@@ -54,7 +61,11 @@ def test_what_does_not_exist_is_none(answers: Answers, expected: tuple[float | N
 
 def test_without_answers_nothing_is_covered_or_promised() -> None:
     assert risk_coverage(*NONE).coverage.tolist() == []
-    assert coverage_at(*NONE, 0.9) == coverage_at(*NONE, 0.9, queries=4) == Coverage(0.9, 0.0, 0.0, 0.0)
+    assert (
+        coverage_at(*NONE, 0.9)
+        == coverage_at(*NONE, 0.9, queries=4)
+        == Coverage(0.9, 0.0, 0.0, 0.0)
+    )
     assert reliability(*NONE) is None
     assert promised_threshold(*NONE, 0.9) is None
 
@@ -73,7 +84,9 @@ def test_auroc_is_that_of_its_definition(answers: Answers) -> None:
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=60)
 @given(few_answers, st.sampled_from([0.25, 0.5, 2 / 3, 0.9]))
-def test_coverage_is_that_of_the_lowest_threshold_at_this_precision(answers: Answers, precision: float) -> None:
+def test_coverage_is_that_of_the_lowest_threshold_at_this_precision(
+    answers: Answers, precision: float
+) -> None:
     confidences, right = answers
     accepted = [confidences >= threshold for threshold in confidences]
     possible = [each.mean() for each in accepted if right[each].mean() >= precision]
@@ -90,7 +103,10 @@ def test_unanswered_queries_lower_coverage_and_nothing_else() -> None:
 
 def test_the_interval_of_coverage_is_as_wide_as_new_samples_differ() -> None:
     shares = [coverage_at(*calibrated(700, seed), 0.9, resamples=1).share for seed in range(200)]
-    widths = [found.high - found.low for found in (coverage_at(*calibrated(700, seed), 0.9) for seed in range(10))]
+    widths = [
+        found.high - found.low
+        for found in (coverage_at(*calibrated(700, seed), 0.9) for seed in range(10))
+    ]
     assert np.std(shares) == pytest.approx(0.043, abs=0.005)
     assert np.mean(widths) == pytest.approx(2 * 1.96 * 0.043, rel=0.15)
     assert coverage_at(*calibrated(700, 0), 0.9) == coverage_at(*calibrated(700, 0), 0.9)
@@ -113,25 +129,34 @@ def test_bins_have_equally_many_answers_whatever_their_order(count: int) -> None
     confidences, right = calibrated(count, seed=3)
     order = np.argsort(confidences)
     places = np.array([(2 * rank + 1) * 15 // (2 * count) for rank in range(count)])
-    expected = sum(abs((confidences - right)[order][places == place].sum()) for place in range(15)) / count
+    expected = (
+        sum(abs((confidences - right)[order][places == place].sum()) for place in range(15)) / count
+    )
     found, turned = reliability(confidences, right), reliability(confidences[::-1], right[::-1])
     assert found
     assert turned
     assert found.ece == pytest.approx(expected)
-    assert [(each.count, each.right) for each in found.bins] == [(each.count, each.right) for each in turned.bins]
+    assert [(each.count, each.right) for each in found.bins] == [
+        (each.count, each.right) for each in turned.bins
+    ]
     counts = [each.count for each in found.bins]
     assert (sum(counts), max(counts) - min(counts) <= 1) == (count, True)
 
 
 @pytest.mark.parametrize(
-    ("count", "mean", "high"), [(200, 0.079, None), (500, 0.050, None), (700, 0.043, 0.059), (1830, 0.026, 0.036)]
+    ("count", "mean", "high"),
+    [(200, 0.079, None), (500, 0.050, None), (700, 0.043, 0.059), (1830, 0.026, 0.036)],
 )
-def test_the_noise_floor_is_what_calibrated_models_show(count: int, mean: float, high: float | None) -> None:
+def test_the_noise_floor_is_what_calibrated_models_show(
+    count: int, mean: float, high: float | None
+) -> None:
     found = [reliability(*calibrated(count, seed)) for seed in range(20)]
     assert np.mean([each.floor for each in found if each]) == pytest.approx(mean, abs=0.002)
     assert np.mean([each.ece for each in found if each]) == pytest.approx(mean, abs=0.006)
     if high:
-        assert np.mean([each.floor_high for each in found if each]) == pytest.approx(high, abs=0.003)
+        assert np.mean([each.floor_high for each in found if each]) == pytest.approx(
+            high, abs=0.003
+        )
 
 
 def test_consistency_intervals_hold_the_bins_of_calibrated_models() -> None:
@@ -152,7 +177,9 @@ def lower_bound(right: int, accepted: int) -> float:
     return float(beta.ppf(0.05, right, accepted - right + 1))
 
 
-@pytest.mark.parametrize(("accepted", "needed"), [(30, 30), (60, 59), (100, 96), (200, 188), (500, 462)])
+@pytest.mark.parametrize(
+    ("accepted", "needed"), [(30, 30), (60, 59), (100, 96), (200, 188), (500, 462)]
+)
 def test_how_many_must_be_right_to_promise_nine_of_ten(accepted: int, needed: int) -> None:
     assert lower_bound(needed, accepted) >= 0.9 > lower_bound(needed - 1, accepted)
     alike, descending = np.full(accepted, 0.8), np.linspace(1, 0.5, accepted)
@@ -173,17 +200,23 @@ def test_a_threshold_below_one_that_fails_is_not_promised() -> None:
 @pytest.mark.parametrize("size", [700, 4000])  # one slip is allowed at the top, and five
 @pytest.mark.parametrize("shape", [(0.7, 0.7), (1.0, 0.4), (0.7, 1.2)])
 def test_promises_are_kept_and_worth_something(shape: tuple[float, float], size: int) -> None:
-    confidences = np.sort(np.random.default_rng(0).beta(*shape, 100_000))[::-1]  # all the answers there are
+    confidences = np.sort(np.random.default_rng(0).beta(*shape, 100_000))[
+        ::-1
+    ]  # all the answers there are
     precisions = confidences.cumsum() / np.arange(1, len(confidences) + 1)
     kept, coverages = [], []
     for seed in range(200):
         promised = promised_threshold(*calibrated(size, seed, shape), 0.9)
-        accepted = 0 if promised is None else int(np.searchsorted(-confidences, -promised, side="right"))
+        accepted = (
+            0 if promised is None else int(np.searchsorted(-confidences, -promised, side="right"))
+        )
         kept.append(accepted == 0 or precisions[accepted - 1] >= 0.9)
         coverages.append(accepted / len(confidences))
     possible = float((precisions >= 0.9).mean())
     assert np.mean(kept) >= 0.92  # 0.95, less twice the error of 200 draws
-    assert np.mean(coverages) > {(0.7, 0.7): 0.45, (1.0, 0.4): 0.8, (0.7, 1.2): 0.09}[shape] * possible
+    assert (
+        np.mean(coverages) > {(0.7, 0.7): 0.45, (1.0, 0.4): 0.8, (0.7, 1.2): 0.09}[shape] * possible
+    )
 
 
 def test_a_few_slips_at_the_top_of_many_answers_are_survived() -> None:
@@ -198,9 +231,13 @@ def test_a_few_slips_at_the_top_of_many_answers_are_survived() -> None:
 def test_luck_is_not_taken_for_precision(size: int) -> None:
     generator = np.random.default_rng(1)
     ranks = np.arange(1, size + 1)
-    samples = [generator.random(size) < 0.895 for _ in range(500)]  # no threshold has a precision of 0.9
+    samples = [
+        generator.random(size) < 0.895 for _ in range(500)
+    ]  # no threshold has a precision of 0.9
     promised = [promised_threshold(1 / ranks, is_right, 0.9) is not None for is_right in samples]
-    lowest_that_passes = [(binom.sf(is_right.cumsum() - 1, ranks, 0.9) <= 0.1).any() for is_right in samples]
+    lowest_that_passes = [
+        (binom.sf(is_right.cumsum() - 1, ranks, 0.9) <= 0.1).any() for is_right in samples
+    ]
     assert np.mean(promised) <= 0.1
     assert np.mean(lowest_that_passes) > 0.2  # would promise too much
 
@@ -209,13 +246,16 @@ def test_luck_is_not_taken_for_precision(size: int) -> None:
 @given(st.lists(st.sampled_from([True, True, True, False]), min_size=1, max_size=60).map(np.array))
 def test_more_precision_or_certainty_never_lowers_the_threshold(right: Bools) -> None:
     levels = [(0.3, 0.5), (0.3, 0.8), (0.6, 0.8), (0.6, 0.9)]
-    found = [promised_threshold(1 / np.arange(1, len(right) + 1), right, *level) for level in levels]
+    found = [
+        promised_threshold(1 / np.arange(1, len(right) + 1), right, *level) for level in levels
+    ]
     thresholds = [math.inf if threshold is None else threshold for threshold in found]
     assert all(low <= high for low, high in pairwise(thresholds))
 
 
 @pytest.mark.parametrize(
-    ("precision", "certainty", "name"), [(0, 0.9, "precision"), (1.0, 0.9, "precision"), (0.9, 1, "certainty")]
+    ("precision", "certainty", "name"),
+    [(0, 0.9, "precision"), (1.0, 0.9, "precision"), (0.9, 1, "certainty")],
 )
 def test_what_nobody_can_promise_is_refused(precision: float, certainty: float, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is .*, must be between 0 and 1"):

@@ -18,7 +18,11 @@ def item(page: int, title: str) -> dict[str, object]:
 
 
 RIGHT, WRONG = item(1, "Mercury (planet)"), item(2, "Venus")
-GOLD = {"id": 1, "input": "i", "output": [{"answer": "Émile Zola", "provenance": [RIGHT]}, {"answer": "3 May 1999"}]}
+GOLD = {
+    "id": 1,
+    "input": "i",
+    "output": [{"answer": "Émile Zola", "provenance": [RIGHT]}, {"answer": "3 May 1999"}],
+}
 
 
 @pytest.mark.parametrize(
@@ -34,7 +38,9 @@ GOLD = {"id": 1, "input": "i", "output": [{"answer": "Émile Zola", "provenance"
         ("", [], "page-not-found", None),
     ],
 )
-def test_kinds(write: Write, answer: str, pages: list[object], kind: ErrorKind, rank: int | None) -> None:
+def test_kinds(
+    write: Write, answer: str, pages: list[object], kind: ErrorKind, rank: int | None
+) -> None:
     guess = write("guess", {"id": 1, "output": [{"answer": answer, "provenance": pages}]})
     survey = find_errors(guess, write("gold", GOLD), kind=kind)
     (case,) = survey.cases
@@ -44,7 +50,9 @@ def test_kinds(write: Write, answer: str, pages: list[object], kind: ErrorKind, 
 
 def test_pages_that_belong_together_are_missed_though_one_is_found(write: Write) -> None:
     gold = write("gold", {"id": 1, "output": [{"answer": "x", "provenance": [RIGHT, WRONG]}]})
-    survey = find_errors(write("guess", {"id": 1, "output": [{"answer": "y", "provenance": [RIGHT]}]}), gold)
+    survey = find_errors(
+        write("guess", {"id": 1, "output": [{"answer": "y", "provenance": [RIGHT]}]}), gold
+    )
     (case,) = survey.cases
     assert (case.kind, case.rank, case.found) == ("page-not-found", None, 1)
     assert any("".join(line).endswith("Venus (2), not all found") for line in case_lines(case))
@@ -58,7 +66,9 @@ def test_a_record_without_pages_has_none_to_show(write: Write) -> None:
 
 def test_samples_are_seeded_and_bring_their_evidence(write: Write) -> None:
     golds = [{**GOLD, "id": number} for number in range(20)]
-    guesses = [{"id": n, "output": [{"answer": "Balzac", "provenance": [WRONG]}]} for n in range(19)]
+    guesses = [
+        {"id": n, "output": [{"answer": "Balzac", "provenance": [WRONG]}]} for n in range(19)
+    ]
     files = write("guess", *guesses), write("gold", *golds)
 
     def evidence_of(page: str, paragraph: int | None) -> str | None:
@@ -68,7 +78,9 @@ def test_samples_are_seeded_and_bring_their_evidence(write: Write) -> None:
     assert cases == find_errors(*files, kind="page-not-found", evidence_of=evidence_of).cases
     assert [(case.evidence, case.gold_evidence) for case in cases] == [("2:4", "1:4")] * 3
     assert len(find_errors(*files, kind="page-not-found", sample=99).cases) == 19
-    assert [case.id for case in find_errors(*files, kind="no-prediction", sample=99).cases] == ["19"]
+    assert [case.id for case in find_errors(*files, kind="no-prediction", sample=99).cases] == [
+        "19"
+    ]
     assert find_errors(*files, kind="right").cases == ()
 
 

@@ -16,7 +16,9 @@ from kbq.kilt.scores import OFFICIAL, Rules, score
 Write: TypeAlias = Callable[..., Path]
 
 
-def evaluate_downstream(gold: Path, guess: Path, rules: Rules = OFFICIAL) -> dict[str, dict[str, float]]:
+def evaluate_downstream(
+    gold: Path, guess: Path, rules: Rules = OFFICIAL
+) -> dict[str, dict[str, float]]:
     return score(guess, gold, "downstream", rules).layout()
 
 
@@ -38,8 +40,16 @@ GOLD: list[dict[str, Any]] = [
         "input": "Which page?",
         "output": [{"answer": "both", "provenance": [{"wikipedia_id": 1}, {"wikipedia_id": 2}]}],
     },
-    {"id": "q3", "input": "Who?", "output": [{"answer": "the cat"}, {"provenance": [{"wikipedia_id": 3}]}]},
-    {"id": "q4", "input": "Where?", "output": [{"answer": "Łódź", "provenance": [{"wikipedia_id": 4}]}]},
+    {
+        "id": "q3",
+        "input": "Who?",
+        "output": [{"answer": "the cat"}, {"provenance": [{"wikipedia_id": 3}]}],
+    },
+    {
+        "id": "q4",
+        "input": "Where?",
+        "output": [{"answer": "Łódź", "provenance": [{"wikipedia_id": 4}]}],
+    },
 ]
 GUESS = [
     {"id": "q3", "output": [{"answer": "cat", "provenance": [{"wikipedia_id": "3"}]}]},
@@ -55,7 +65,10 @@ GUESS = [
             }
         ],
     },
-    {"id": "q2", "output": [{"answer": "both", "provenance": [{"wikipedia_id": 1}, {"wikipedia_id": 9}]}]},
+    {
+        "id": "q2",
+        "output": [{"answer": "both", "provenance": [{"wikipedia_id": 1}, {"wikipedia_id": 9}]}],
+    },
     {"id": "q4", "output": [{"answer": "", "provenance": []}]},
     {"id": "unknown", "output": "never looked at"},
 ]
@@ -207,10 +220,14 @@ def test_a_text_that_is_none_is_read_only_until_answer_and_title_are_found(write
 
 def test_all_problems_are_collected_with_file_line_and_id(write: Write) -> None:
     gold = write("gold", *GOLD, GOLD[0])
-    guess = write("guess", {"id": "q1", "output": []}, "", '{"id": "q2",}', {"output": []}, GUESS[0], GUESS[0])
+    guess = write(
+        "guess", {"id": "q1", "output": []}, "", '{"id": "q2",}', {"output": []}, GUESS[0], GUESS[0]
+    )
     with pytest.raises(EvaluationError) as caught:
         evaluate_downstream(gold, guess)
-    problems = sorted(problem.removeprefix(f"{gold.parent}/").split(" (")[0] for problem in caught.value.problems)
+    problems = sorted(
+        problem.removeprefix(f"{gold.parent}/").split(" (")[0] for problem in caught.value.problems
+    )
     assert problems == [
         "gold:2:q2: has no prediction in " + str(guess),
         "gold:5:q1: has the id of line 1, ids must be unique",
@@ -225,12 +242,16 @@ def test_all_problems_are_collected_with_file_line_and_id(write: Write) -> None:
 def test_predictions_for_another_file_are_recognised(write: Write) -> None:
     gold = write("gold", *GOLD)
     guess = write("guess", {"id": "other", "output": [ANSWER]})
-    with pytest.raises(EvaluationError, match="no id of its 1 predictions is in the gold file: for another file"):
+    with pytest.raises(
+        EvaluationError, match="no id of its 1 predictions is in the gold file: for another file"
+    ):
         evaluate_downstream(gold, guess)
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
-def test_line_ends_and_outer_blanks_do_not_matter(write: Write, tmp_path: Path, ending: str) -> None:
+def test_line_ends_and_outer_blanks_do_not_matter(
+    write: Write, tmp_path: Path, ending: str
+) -> None:
     guess = tmp_path / "guess"
     guess.write_bytes(ending.join(f" {json.dumps(record)}\t" for record in GUESS).encode())
     assert evaluate_downstream(write("gold", *GOLD), guess)["downstream"]["em"] == 0.5
@@ -248,7 +269,9 @@ def test_line_ends_and_outer_blanks_do_not_matter(write: Write, tmp_path: Path, 
         (gzip.compress(b'{"id": 1, "output": []}\n' * 99, mtime=0)[:-20], "damaged"),
     ],
 )
-def test_unreadable_predictions_are_refused(write: Write, tmp_path: Path, content: bytes, problem: str) -> None:
+def test_unreadable_predictions_are_refused(
+    write: Write, tmp_path: Path, content: bytes, problem: str
+) -> None:
     guess = tmp_path / "guess"
     guess.write_bytes(content)
     with pytest.raises(EvaluationError) as caught:
@@ -257,7 +280,9 @@ def test_unreadable_predictions_are_refused(write: Write, tmp_path: Path, conten
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
-def test_compressed_files_score_alike(write: Write, tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+def test_compressed_files_score_alike(
+    write: Write, tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
     gold, guess = write("gold", *GOLD), write("guess", *GUESS)
     packed = tmp_path / "packed"
     packed.write_bytes(compress(guess.read_bytes()))
@@ -265,11 +290,15 @@ def test_compressed_files_score_alike(write: Write, tmp_path: Path, compress: Ca
 
 
 def test_a_score_that_does_not_exist_is_refused(write: Write) -> None:
-    with pytest.raises(EvaluationError, match="'MRR' is not a score of this evaluation: choose from KILT-accuracy"):
+    with pytest.raises(
+        EvaluationError, match="'MRR' is not a score of this evaluation: choose from KILT-accuracy"
+    ):
         score(write("guess", *GUESS), write("gold", *GOLD)).column("MRR")
 
 
 def test_a_gold_file_given_as_predictions_is_recognised(write: Write) -> None:
     gold = write("gold", *GOLD)
-    with pytest.raises(EvaluationError, match="has 2 outputs \\(is this a gold file\\?\\), must have exactly one"):
+    with pytest.raises(
+        EvaluationError, match="has 2 outputs \\(is this a gold file\\?\\), must have exactly one"
+    ):
         evaluate_downstream(gold, gold)

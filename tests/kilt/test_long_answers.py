@@ -1,4 +1,6 @@
-"""Long answers: they are read once, in parts, whatever the number of gold answers, and score as by the old rules."""
+"""Long answers: they are read once, in parts, whatever the number of gold answers, and score as by
+the old rules.
+"""
 
 import unicodedata
 from collections import Counter
@@ -31,12 +33,16 @@ def old_f1(guess: str, gold: str) -> float:
 
 
 def old_rouge(guess: str, gold: str) -> float:
-    guess_sentences, gold_sentences = ([p.split() or [""] for p in text.split(".") if p] for text in (guess, gold))
+    guess_sentences, gold_sentences = (
+        [p.split() or [""] for p in text.split(".") if p] for text in (guess, gold)
+    )
     if not guess_sentences or not gold_sentences:
         return 0.0
     guess_words = {word for sentence in guess_sentences for word in sentence}
     gold_words = {word for sentence in gold_sentences for word in sentence}
-    shared = set[str]().union(*(common_words(one, other) for one in gold_sentences for other in guess_sentences))
+    shared = set[str]().union(
+        *(common_words(one, other) for one in gold_sentences for other in guess_sentences)
+    )
     precision, recall = len(shared) / len(guess_words), len(shared) / len(gold_words)
     return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
 
@@ -66,19 +72,27 @@ def test_scores_are_those_of_the_old_rules(part: int, answer: str, golds: list[s
             max(old_rouge(answer, gold) for gold in golds),
         )
         for has_pages in (False, True):
-            assert kind_of(answer, frozenset(golds), has_pages) == old_kind(answer, frozenset(golds), has_pages)
+            assert kind_of(answer, frozenset(golds), has_pages) == old_kind(
+                answer, frozenset(golds), has_pages
+            )
 
 
 @given(st.text())
 def test_marks_are_removed_and_control_characters_found_as_one_by_one(text: str) -> None:
     decomposed = unicodedata.normalize("NFKD", text.casefold())
-    assert bare(text) == normalise_answer("".join(letter for letter in decomposed if not unicodedata.combining(letter)))
-    assert bool(CONTROL.search(text)) == any(unicodedata.category(letter) == "Cc" for letter in text)
+    assert bare(text) == normalise_answer(
+        "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+    )
+    assert bool(CONTROL.search(text)) == any(
+        unicodedata.category(letter) == "Cc" for letter in text
+    )
 
 
 def test_control_characters_are_a_category() -> None:
     every = "".join(map(chr, range(0x11_0000)))
-    assert CONTROL.findall(every) == [letter for letter in every if unicodedata.category(letter) == "Cc"]
+    assert CONTROL.findall(every) == [
+        letter for letter in every if unicodedata.category(letter) == "Cc"
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 50])
@@ -107,7 +121,18 @@ def test_half_of_the_words_are_half_of_the_score() -> None:
 
 def test_what_is_shown_of_a_long_answer_is_short() -> None:
     long = "word " * 100_000
-    case = ErrorCase("7", "page-not-found", long, long, (long,), None, (), None, evidence=long, gold_evidence=long)
+    case = ErrorCase(
+        "7",
+        "page-not-found",
+        long,
+        long,
+        (long,),
+        None,
+        (),
+        None,
+        evidence=long,
+        gold_evidence=long,
+    )
     assert max(map(len, case_lines(case))) < WHOLE + 30
     assert as_short_json("x" * 1000) == '"' + "x" * 36 + "..."
     assert as_short_json("x" * 38) == '"' + "x" * 38 + '"'

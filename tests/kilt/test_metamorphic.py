@@ -1,4 +1,6 @@
-"""What must not change a leaderboard number: order of lines, types of ids, unknown guesses, doubled pages."""
+"""What must not change a leaderboard number: order of lines, types of ids, unknown guesses, doubled
+pages.
+"""
 
 import json
 import random
@@ -20,7 +22,11 @@ answers = st.sampled_from(["x", "the x", "y z", "Z", "x. y", "Łódź"])
 gold_outputs = st.lists(
     st.fixed_dictionaries(
         {"answer": answers},
-        optional={"provenance": st.lists(st.builds(lambda page: {"wikipedia_id": page}, page_ids), max_size=3)},
+        optional={
+            "provenance": st.lists(
+                st.builds(lambda page: {"wikipedia_id": page}, page_ids), max_size=3
+            )
+        },
     ),
     min_size=1,
     max_size=4,
@@ -28,7 +34,9 @@ gold_outputs = st.lists(
 guess_outputs = st.fixed_dictionaries(
     {
         "answer": answers | st.just(""),
-        "provenance": st.lists(st.builds(lambda page: {"wikipedia_id": page}, page_ids), max_size=8),
+        "provenance": st.lists(
+            st.builds(lambda page: {"wikipedia_id": page}, page_ids), max_size=8
+        ),
     }
 )
 pairs = st.lists(st.tuples(gold_outputs, guess_outputs), max_size=5)
@@ -82,7 +90,9 @@ def each_item(guesses: list[Record], change: Any) -> list[Record]:
             "output": [
                 {
                     "answer": guess["output"][0]["answer"],
-                    "provenance": [new for item in guess["output"][0]["provenance"] for new in change(item)],
+                    "provenance": [
+                        new for item in guess["output"][0]["provenance"] for new in change(item)
+                    ],
                 }
             ],
         }
@@ -113,7 +123,9 @@ def test_no_leaderboard_number_changes(pairs: list[tuple[list[Record], Record]])
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=60)
 @given(pairs=pairs)
-def test_every_number_is_a_share_and_the_gate_only_takes(pairs: list[tuple[list[Record], Record]]) -> None:
+def test_every_number_is_a_share_and_the_gate_only_takes(
+    pairs: list[tuple[list[Record], Record]],
+) -> None:
     golds = [{"id": n, "input": "", "output": gold} for n, (gold, _) in enumerate(pairs)]
     guesses: list[Record] = [{"id": n, "output": [guess]} for n, (_, guess) in enumerate(pairs)]
     numbers = evaluate(golds, guesses)

@@ -1,4 +1,6 @@
-"""Question sets of open-domain question answering, each in its own form, give the same records and scores."""
+"""Question sets of open-domain question answering, each in its own form, give the same records and
+scores.
+"""
 
 import gzip
 import json
@@ -19,8 +21,16 @@ from kbq.tuning.triples import read_triples
 Write: TypeAlias = Callable[..., Path]
 SQUAD = Path(__file__).parents[3] / "shared" / "data" / "squad" / "dev-v1.1.json.xz"
 ASKED = {"id": "q1", "question": "who wrote Emma?", "answers": ["Jane Austen", "Austen"]}
-RECORD = {"id": "q1", "input": "who wrote Emma?", "output": [{"answer": "Jane Austen"}, {"answer": "Austen"}]}
-TRIVIA = {"QuestionId": "q1", "Question": "who wrote Emma?", "Answer": {"Value": "Jane Austen", "Aliases": ["Austen"]}}
+RECORD = {
+    "id": "q1",
+    "input": "who wrote Emma?",
+    "output": [{"answer": "Jane Austen"}, {"answer": "Austen"}],
+}
+TRIVIA = {
+    "QuestionId": "q1",
+    "Question": "who wrote Emma?",
+    "Answer": {"Value": "Jane Austen", "Aliases": ["Austen"]},
+}
 MRQA_LINE = {"context": "Emma is by Jane Austen.", "qas": [{"qid": "q1"} | ASKED]}
 
 
@@ -35,7 +45,9 @@ MRQA_LINE = {"context": "Emma is by Jane Austen.", "qas": [{"qid": "q1"} | ASKED
         json.dumps({"Data": [TRIVIA], "Domain": "Web"}, indent=4),
         '{"header": {"dataset": "SQuAD"}}\n' + json.dumps(MRQA_LINE),
         json.dumps({"data": [{"title": "Emma", "paragraphs": [{"context": "", "qas": [ASKED]}]}]}),
-        json.dumps({"id": "q1", "question": "who wrote Emma?", "answer": ["Jane Austen", "Austen"]}),
+        json.dumps(
+            {"id": "q1", "question": "who wrote Emma?", "answer": ["Jane Austen", "Austen"]}
+        ),
     ],
 )
 def test_every_form_gives_the_same_record(text: str, tmp_path: Path) -> None:
@@ -58,7 +70,9 @@ def test_a_question_without_an_id_gets_its_number(write: Write) -> None:
 def test_records_of_kilt_stay_as_they_are(write: Write) -> None:
     path = write("kilt", RECORD | {"meta": {"question": "no"}})
     assert not has_open_questions(path)
-    assert [record for _, record in read_questions(str(path))] == [RECORD | {"meta": {"question": "no"}}]
+    assert [record for _, record in read_questions(str(path))] == [
+        RECORD | {"meta": {"question": "no"}}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -76,19 +90,25 @@ def test_what_is_no_question_set_is_one_sentence(text: str, message: str, tmp_pa
         list(read_questions(str(path)))
 
 
-def test_kilts_trivia_qa_is_joined_by_id_and_all_missing_ids_are_named(write: Write, kb: KnowledgeBase) -> None:
+def test_kilts_trivia_qa_is_joined_by_id_and_all_missing_ids_are_named(
+    write: Write, kb: KnowledgeBase
+) -> None:
     questions = write("trivia", {"Data": [TRIVIA]})
     assert questions_by_id(questions) == {"q1": "who wrote Emma?"}
     records = [{"id": "q1", "input": "", "output": [{"answer": "x"}]}]
     (line,) = kb.predict(records, "triviaqa", questions=questions)
     assert line["input"] == "who wrote Emma?"
     with pytest.raises(QueryError, match="2 records that cannot be asked") as caught:
-        kb.predict([*records, {"id": "q2", "input": ""}, {"id": "q3"}], "triviaqa", questions=questions)
+        kb.predict(
+            [*records, {"id": "q2", "input": ""}, {"id": "q3"}], "triviaqa", questions=questions
+        )
     assert ["q2" in caught.value.problems[0], "q3" in caught.value.problems[1]] == [True, True]
 
 
 def predictions(write: Write, *answers: str) -> Path:
-    items = [{"wikipedia_id": 7, "text": f"It was {answer}.", "answer": answer} for answer in answers]
+    items = [
+        {"wikipedia_id": 7, "text": f"It was {answer}.", "answer": answer} for answer in answers
+    ]
     return write("guess", {"id": "q1", "output": [{"provenance": items}]})
 
 
@@ -97,7 +117,9 @@ def test_exact_match_is_counted_among_the_first_k(write: Write) -> None:
     assert dict(evaluate_passages(guess, gold, (1, 2, 5)).exact) == {1: 0.0, 2: 1.0, 5: 1.0}
     list_of_answers = write("candidates", "AUSTEN", "x")
     only = Judging(candidates=read_candidates(list_of_answers))
-    assert dict(evaluate_passages(predictions(write, "Emma", "Austen"), gold, (1,), judging=only).exact) == {1: 1.0}
+    assert dict(
+        evaluate_passages(predictions(write, "Emma", "Austen"), gold, (1,), judging=only).exact
+    ) == {1: 1.0}
 
 
 def test_answers_may_be_patterns(write: Write) -> None:
@@ -116,7 +138,9 @@ def test_patterns_that_do_not_compile_are_named(write: Write) -> None:
 def test_a_pattern_that_backtracks_for_ever_counts_as_absent(write: Write) -> None:
     gold = write("gold", {"id": "q1", "question": "what?", "answer": ["(a|aa)+$", "b$"]})
     judging = Judging(Patterns())
-    scores = evaluate_passages(predictions(write, "a" * 60 + "b", "a"), gold, (1, 2), judging=judging)
+    scores = evaluate_passages(
+        predictions(write, "a" * 60 + "b", "a"), gold, (1, 2), judging=judging
+    )
     assert judging.slow_patterns == ["(a|aa)+$"]
     assert dict(scores.exact) == {1: 0.0, 2: 0.0}
 
@@ -130,14 +154,21 @@ def test_squad_in_mrqas_form_has_the_same_questions_and_places(tmp_path: Path) -
         for paragraph in article["paragraphs"]:
             asked = []
             for question in paragraph["qas"]:
-                spans = [[a["answer_start"], a["answer_start"] + len(a["text"]) - 1] for a in question["answers"]]
+                spans = [
+                    [a["answer_start"], a["answer_start"] + len(a["text"]) - 1]
+                    for a in question["answers"]
+                ]
                 places = [{"text": "", "char_spans": [span]} for span in spans]
                 texts = [answer["text"] for answer in question["answers"]]
-                asked.append(question | {"qid": question["id"], "answers": texts, "detected_answers": places})
+                asked.append(
+                    question | {"qid": question["id"], "answers": texts, "detected_answers": places}
+                )
             lines.append({"context": paragraph["context"], "qas": asked})
     mrqa, squad = tmp_path / "SQuAD.jsonl.gz", tmp_path / "squad.json"
     mrqa.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
     squad.write_text(json.dumps({"data": articles}), "utf-8")
     expected, found = (read_examples(path, doubtful=True)[0] for path in (squad, mrqa))
     assert len(found) == len(expected) > 40
-    assert [(passage.text, passage.queries) for passage in found] == [(one.text, one.queries) for one in expected]
+    assert [(passage.text, passage.queries) for passage in found] == [
+        (one.text, one.queries) for one in expected
+    ]

@@ -44,11 +44,15 @@ class StrictReader(Reader):
 
 
 class FakeBase:
-    """Finds page 1, 2, 3 … for every query; its answers say which query and page. Dies after some searches."""
+    """Finds page 1, 2, 3 … for every query; its answers say which query and page. Dies after some
+    searches.
+    """
 
     batch_size = BATCH
 
-    def __init__(self, folder: Path, index: BuiltKind, dies_after: int = 99, pages: int = 3) -> None:
+    def __init__(
+        self, folder: Path, index: BuiltKind, dies_after: int = 99, pages: int = 3
+    ) -> None:
         (folder / "manifest.json").write_text(f'{{"pages": {pages}}}')
         self.folder = folder
         self.index, self.query_encoder, self.pages_digest = index, "f", ""
@@ -63,7 +67,9 @@ class FakeBase:
     def query_tokenizers(self, options: SearchOptions) -> list[Reader]:
         return [Reader() if options.reader is None else StrictReader()]
 
-    def check(self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()) -> None:
+    def check(
+        self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()
+    ) -> None:
         pass
 
     def facts(self, options: SearchOptions) -> SearchFacts:
@@ -71,7 +77,14 @@ class FakeBase:
         weights = options.bm25_weight or 8.0, 4.0
         contents = file_digest(self.folder / "manifest.json")
         return SearchFacts(
-            contents, self.pages_digest, self.index, self.query_encoder, backend, weights, reader=None, reranker=None
+            contents,
+            self.pages_digest,
+            self.index,
+            self.query_encoder,
+            backend,
+            weights,
+            reader=None,
+            reranker=None,
         )
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
@@ -81,9 +94,14 @@ class FakeBase:
             raise KeyboardInterrupt
         if options.backend == "bm25":
             texts = [f"words of {text}" for text in texts]
-        return [[self.hit(text, page) for page in range(1, min(options.k, self.pages) + 1)] for text in texts]
+        return [
+            [self.hit(text, page) for page in range(1, min(options.k, self.pages) + 1)]
+            for text in texts
+        ]
 
-    def results(self, texts: Sequence[str], options: SearchOptions, spell: bool = False) -> Iterator[Result]:
+    def results(
+        self, texts: Sequence[str], options: SearchOptions, spell: bool = False
+    ) -> Iterator[Result]:
         for text, answers in zip(texts, self.search(texts, options), strict=True):
             yield Result(text, answers, options.min_probability, (), True)
 
@@ -139,11 +157,15 @@ def many(count: int) -> list[dict[str, object]]:
         Task("mine", question, "title", ("em",), "em"),
     ],
 )
-def test_a_task_that_was_edited_is_another_task(changed: Task, tmp_path: Path, predict: Predict) -> None:
+def test_a_task_that_was_edited_is_another_task(
+    changed: Task, tmp_path: Path, predict: Predict
+) -> None:
     write_inputs(tmp_path, *many(3))
     predict()
     assert predict().kept == 3
-    with pytest.raises(KbqError, match=r"was made by a run that differs in (answer|queries) \(see out"):
+    with pytest.raises(
+        KbqError, match=r"was made by a run that differs in (answer|queries) \(see out"
+    ):
         predict(changed)
 
 
@@ -152,15 +174,27 @@ def test_what_a_reader_cannot_read_is_said_before_it_reads(tmp_path: Path) -> No
     options = SearchOptions(20, "page", reader="strict")
     kb = FakeBase(tmp_path, "exact")
     with pytest.raises(QueryError, match="has 2 records that cannot be asked"):
-        Predictor(TASK, kb, options).predict_file(tmp_path / "in", tmp_path / "out", lambda *_: None)
+        Predictor(TASK, kb, options).predict_file(
+            tmp_path / "in", tmp_path / "out", lambda *_: None
+        )
     assert not (tmp_path / "out").exists()
 
 
-def test_a_line_has_the_answer_and_distinct_pages_the_answers_page_first(tmp_path: Path, predict: Predict) -> None:
+def test_a_line_has_the_answer_and_distinct_pages_the_answers_page_first(
+    tmp_path: Path, predict: Predict
+) -> None:
     write_inputs(tmp_path, {"id": " 7", "input": "who", "meta": {}, "output": [{"answer": "gold"}]})
     assert predict(top_pages=2) == PredictionOutcome(lines=1, kept=0, without_pages=0)
-    place = {"start_paragraph_id": 4, "end_paragraph_id": 4, "start_character": 6, "end_character": 11}
-    pages = [{"wikipedia_id": str(page), "title": f"Page {page}", "score": 1 / page, **place} for page in (1, 2)]
+    place = {
+        "start_paragraph_id": 4,
+        "end_paragraph_id": 4,
+        "start_character": 6,
+        "end_character": 11,
+    }
+    pages = [
+        {"wikipedia_id": str(page), "title": f"Page {page}", "score": 1 / page, **place}
+        for page in (1, 2)
+    ]
     assert lines(tmp_path) == [
         {"id": "7", "input": "who", "output": [{"answer": "who 1", "provenance": pages}]},
     ]
@@ -193,7 +227,9 @@ def test_the_answer_may_be_the_title_or_none(tmp_path: Path, predict: Predict) -
 
 
 @pytest.mark.parametrize("task", [TASK, TITLES])
-def test_a_query_without_pages_has_an_empty_answer(tmp_path: Path, predict: Predict, task: Task) -> None:
+def test_a_query_without_pages_has_an_empty_answer(
+    tmp_path: Path, predict: Predict, task: Task
+) -> None:
     write_inputs(tmp_path, *many(2))
     assert predict(task, pages=0).without_pages == 2
     assert lines(tmp_path)[0]["output"] == [{"answer": "", "provenance": []}]
@@ -208,7 +244,9 @@ def test_queries_are_nfc_and_the_input_stays_as_it_was(tmp_path: Path, predict: 
 
 
 @pytest.mark.parametrize("cut", [0, 1, 20, -1])
-def test_a_killed_run_goes_on_and_gives_the_same_file(tmp_path: Path, predict: Predict, cut: int) -> None:
+def test_a_killed_run_goes_on_and_gives_the_same_file(
+    tmp_path: Path, predict: Predict, cut: int
+) -> None:
     count = 2 * BATCH + 3
     write_inputs(tmp_path, *many(count))
     predict()
@@ -219,7 +257,9 @@ def test_a_killed_run_goes_on_and_gives_the_same_file(tmp_path: Path, predict: P
         predict(dies_after=1)
     assert len(lines(tmp_path)) == BATCH
     half = out.read_bytes()
-    out.write_bytes(half + whole[len(half) :][:cut] if cut >= 0 else half[:cut])  # half a last line, or none
+    out.write_bytes(
+        half + whole[len(half) :][:cut] if cut >= 0 else half[:cut]
+    )  # half a last line, or none
     assert predict() == PredictionOutcome(lines=count, kept=BATCH - (cut < 0), without_pages=0)
     assert out.read_bytes() == whole
     assert predict().kept == count
@@ -249,7 +289,9 @@ def test_a_second_run_changes_nothing_while_the_first_one_writes(
     write_inputs(tmp_path, *many(count))
     search = FakeBase.search
 
-    def run_both(base: FakeBase, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+    def run_both(
+        base: FakeBase, texts: Sequence[str], options: SearchOptions
+    ) -> list[list[Answer]]:
         before = files_of(tmp_path)
         monkeypatch.setattr(FakeBase, "search", search)
         with pytest.raises(KbqError, match=r"another kbq process is writing to .*out\.jsonl"):
@@ -265,7 +307,9 @@ def test_a_second_run_changes_nothing_while_the_first_one_writes(
     assert len(lines(tmp_path)) == BATCH
     if other:
         before = files_of(tmp_path)
-        with pytest.raises(KbqError, match=r"was made by a run that differs in (backend|top pages) \(see"):
+        with pytest.raises(
+            KbqError, match=r"was made by a run that differs in (backend|top pages) \(see"
+        ):
             predict(**other)
         assert files_of(tmp_path) == before
     assert predict() == PredictionOutcome(lines=count, kept=BATCH, without_pages=0)
@@ -285,7 +329,9 @@ def describe(folder: Path, **changes: object) -> None:
         lambda folder: (folder / "out.jsonl").touch(),  # killed before the description was written
         lambda folder: (folder / "out.jsonl.run.json.0123456789ab.tmp").write_text('{"ta'),
         describe,  # its predictions were deleted
-        lambda folder: [leave(folder) for leave in (describe, lambda folder: (folder / "out.jsonl").touch())],
+        lambda folder: [
+            leave(folder) for leave in (describe, lambda folder: (folder / "out.jsonl").touch())
+        ],
     ],
 )
 def test_what_a_run_without_predictions_has_left_is_begun_anew(
@@ -316,11 +362,16 @@ def test_more_lines_than_records_are_refused(tmp_path: Path, predict: Predict) -
     predict()
     out = tmp_path / "out.jsonl"
     out.write_bytes(2 * out.read_bytes())
-    with pytest.raises(KbqError, match=r"out\.jsonl has more lines than there are records \(2\): delete it to begin"):
+    with pytest.raises(
+        KbqError,
+        match=r"out\.jsonl has more lines than there are records \(2\): delete it to begin",
+    ):
         predict()
 
 
-@pytest.mark.parametrize("change", [lambda lines: lines[1:], lambda lines: lines[::-1], lambda lines: ["x", lines[1]]])
+@pytest.mark.parametrize(
+    "change", [lambda lines: lines[1:], lambda lines: lines[::-1], lambda lines: ["x", lines[1]]]
+)
 def test_predictions_that_were_changed_since_are_refused(
     change: Callable[[list[str]], list[str]], tmp_path: Path, predict: Predict
 ) -> None:
@@ -329,7 +380,9 @@ def test_predictions_that_were_changed_since_are_refused(
     out = tmp_path / "out.jsonl"
     out.write_text("".join(f"{line}\n" for line in change(out.read_text().splitlines())))
     before = files_of(tmp_path)
-    with pytest.raises(KbqError, match=r"out\.jsonl:1 is not the prediction of .*: lines have been changed since"):
+    with pytest.raises(
+        KbqError, match=r"out\.jsonl:1 is not the prediction of .*: lines have been changed since"
+    ):
         predict()
     assert files_of(tmp_path) == before
 
@@ -344,7 +397,18 @@ def test_the_same_records_may_have_another_name(tmp_path: Path, predict: Predict
 
 @pytest.mark.parametrize(
     "change",
-    ["task", "inputs", "option", "backend", "weights", "text", "encoder", "index", "knowledge base", "pages"],
+    [
+        "task",
+        "inputs",
+        "option",
+        "backend",
+        "weights",
+        "text",
+        "encoder",
+        "index",
+        "knowledge base",
+        "pages",
+    ],
 )
 def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, change: str) -> None:
     write_inputs(tmp_path, *many(2))
@@ -352,9 +416,17 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
     before = (tmp_path / "out.jsonl").read_bytes()
     if change == "inputs":
         write_inputs(tmp_path, *many(3))
-    other = {"task": "task, answer", "inputs": "queries", "option": "top pages", "text": "with text"}
+    other = {
+        "task": "task, answer",
+        "inputs": "queries",
+        "option": "top pages",
+        "text": "with text",
+    }
     other |= {"encoder": "query encoder"}
-    message = f"was made by a run that differs in {other.get(change, change)} (see out.jsonl.run.json): choose"
+    message = (
+        f"was made by a run that differs in {other.get(change, change)} (see out.jsonl.run.json): "
+        "choose"
+    )
     with pytest.raises(KbqError, match=re.escape(message)):
         predict(
             TITLES if change == "task" else TASK,
@@ -370,7 +442,9 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
     assert (tmp_path / "out.jsonl").read_bytes() == before
 
 
-def test_an_option_that_kbq_does_not_know_any_more_is_another_run(tmp_path: Path, predict: Predict) -> None:
+def test_an_option_that_kbq_does_not_know_any_more_is_another_run(
+    tmp_path: Path, predict: Predict
+) -> None:
     write_inputs(tmp_path, *many(2))
     predict()
     beside = tmp_path / "out.jsonl.run.json"
@@ -432,5 +506,7 @@ def test_a_damaged_description_is_said(content: str, tmp_path: Path, predict: Pr
     write_inputs(tmp_path, *many(2))
     predict()
     (tmp_path / "out.jsonl.run.json").write_text(content)
-    with pytest.raises(KbqError, match=r"out\.jsonl\.run\.json is damaged .*: choose another out=…, or delete it"):
+    with pytest.raises(
+        KbqError, match=r"out\.jsonl\.run\.json is damaged .*: choose another out=…, or delete it"
+    ):
         predict()

@@ -1,4 +1,6 @@
-"""R-precision and the rank of evidence sets: every score on empty, partial, overlapping and full rankings."""
+"""R-precision and the rank of evidence sets: every score on empty, partial, overlapping and full
+rankings.
+"""
 
 import pytest
 
@@ -48,7 +50,9 @@ def test_r_precision(pages: list[str], outputs: list[GoldOutput], expected: floa
         (["1"], [output("1", "2"), output("1")], (2,), 2),  # the order of the sets matters
     ],
 )
-def test_rank_evidence(pages: list[str], outputs: list[GoldOutput], positions: tuple[int, ...], sets: int) -> None:
+def test_rank_evidence(
+    pages: list[str], outputs: list[GoldOutput], positions: tuple[int, ...], sets: int
+) -> None:
     assert rank_evidence(pages, evidence_sets(outputs)) == EvidenceRank(positions, sets)
 
 

@@ -16,7 +16,10 @@ Write: TypeAlias = Callable[..., Path]
 
 
 def record(number: int, answer: str, *pages: int) -> dict[str, Any]:
-    return {"id": number, "output": [{"answer": answer, "provenance": [{"wikipedia_id": page} for page in pages]}]}
+    return {
+        "id": number,
+        "output": [{"answer": answer, "provenance": [{"wikipedia_id": page} for page in pages]}],
+    }
 
 
 GOLD = [record(n, f"x{n}", n) | {"input": f"a [SEP] r{n % 2}"} for n in range(4)]
@@ -24,7 +27,9 @@ GUESS = [record(0, "x0", 0), record(1, "x1", 9, 1), record(2, "no", 2), record(3
 
 
 def test_records_score_like_their_files(write: Write, tmp_path: Path) -> None:
-    files = evaluate(write("guess", *GUESS), write("gold", *GOLD), by="relation", compare=write("other", *GOLD))
+    files = evaluate(
+        write("guess", *GUESS), write("gold", *GOLD), by="relation", compare=write("other", *GOLD)
+    )
     records = evaluate(GUESS, GOLD, by="relation", compare=GOLD)
     in_memory, on_disk = (json.dumps(one.to_dict()) for one in (records, files))
     assert in_memory.replace('"system": "compare"', f'"system": "{tmp_path / "other"}"') == on_disk
@@ -81,7 +86,10 @@ def test_records_are_not_changed_and_read_once() -> None:
         (b"guess.jsonl", "predictions is of type bytes"),
         (["guess.jsonl"], "record 1 of predictions is of type str, must be a dict"),
         ([*GUESS, 3], "record 5 of predictions is of type int, must be a dict"),
-        ([{"id": 1, "output": {1, 2}}], "record 1 of predictions cannot be written as JSON: Object of type set"),
+        (
+            [{"id": 1, "output": {1, 2}}],
+            "record 1 of predictions cannot be written as JSON: Object of type set",
+        ),
         ("nowhere.jsonl", "nowhere.jsonl cannot be read (no such file)"),
         ('{"id": 1}' * 100, "cannot be read (File name too long)"),
         (".", ". cannot be read (a folder)"),
@@ -108,7 +116,9 @@ def test_what_is_not_predictions_is_one_sentence(predictions: Any, message: str)
         ({"missing": "nil"}, "missing is 'nil', choose from error, zero"),
     ],
 )
-def test_an_option_that_is_not_possible_is_one_sentence(options: dict[str, Any], message: str) -> None:
+def test_an_option_that_is_not_possible_is_one_sentence(
+    options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(KbqError) as caught:
         evaluate(GUESS, GOLD, **options)
     assert message in str(caught.value)
@@ -120,6 +130,8 @@ def test_a_refusal_names_the_records_and_has_what_could_be_scored() -> None:
         evaluate(guess, GOLD)
     assert caught.value.problems == ("predictions:2:1: has no answer in its output",)
     assert caught.value.evaluation["Rprec"] == 0.75
-    with pytest.raises(PartlyScoredError, match="gold:4:3: has no prediction in predictions") as caught:
+    with pytest.raises(
+        PartlyScoredError, match="gold:4:3: has no prediction in predictions"
+    ) as caught:
         evaluate(GUESS[:3], GOLD)
     assert dict(caught.value.evaluation) == {}

@@ -30,7 +30,10 @@ def gold(write: Write) -> Path:
     """Ten queries of relation r, two of relation s, one without; the answer is x on page 1."""
     inputs = ["a [SEP] r"] * 10 + ["b [SEP] s"] * 2 + ["What?"]
     output = [{"answer": "x", "provenance": provenance(1)}]
-    records = [{"id": n, "input": text, "output": output, "meta": {"fold": n % 2}} for n, text in enumerate(inputs)]
+    records = [
+        {"id": n, "input": text, "output": output, "meta": {"fold": n % 2}}
+        for n, text in enumerate(inputs)
+    ]
     return write("gold", *records)
 
 
@@ -38,7 +41,12 @@ def gold(write: Write) -> Path:
 def guess(write: Write) -> Path:
     """Answers right for the first 8, pages right for the last 7."""
     records = [
-        {"id": n, "output": [{"answer": "x" if n < 8 else "y", "provenance": provenance(1 if n > 5 else 2)}]}
+        {
+            "id": n,
+            "output": [
+                {"answer": "x" if n < 8 else "y", "provenance": provenance(1 if n > 5 else 2)}
+            ],
+        }
         for n in range(13)
     ]
     return write("guess", *records)
@@ -71,7 +79,9 @@ def test_other_groupings(gold: Path, guess: Path, name: str, groups: set[str]) -
     assert set(score(guess, gold, group_of=grouping(name)).groups) == groups
 
 
-def test_comparison_of_a_system_with_itself_and_with_a_perfect_one(scores: Scores, gold: Path, write: Write) -> None:
+def test_comparison_of_a_system_with_itself_and_with_a_perfect_one(
+    scores: Scores, gold: Path, write: Write
+) -> None:
     perfect = score(gold, gold)
     same, better = (
         compare(scores, {"same": scores}, ["accuracy"])[0],
@@ -84,17 +94,29 @@ def test_comparison_of_a_system_with_itself_and_with_a_perfect_one(scores: Score
     assert better[1].adjusted_p == 2 * better[1].p
     assert better[0].adjusted_p == max(better[0].p, better[1].adjusted_p)
     groups = compare(scores, {"perfect": perfect}, ["Rprec"], by_group=True)
-    assert [(row.name, row.count, row.gain) for row in groups] == [("(none)", 1, 0.0), ("r", 10, 0.6), ("s", 2, 0.0)]
-    table = compared(scores, {"p": perfect}, ["accuracy", "Rprec"], by_group=False).tables[0].markdown()
+    assert [(row.name, row.count, row.gain) for row in groups] == [
+        ("(none)", 1, 0.0),
+        ("r", 10, 0.6),
+        ("s", 2, 0.0),
+    ]
+    table = (
+        compared(scores, {"p": perfect}, ["accuracy", "Rprec"], by_group=False).tables[0].markdown()
+    )
     assert "| accuracy | 13 | 61.54 | 100.00 | 38.46 | 15.38 | 61.54 | 0.0" in table
     both = compare(scores, {"same": scores, "perfect": perfect}, ["accuracy"])
     assert [(row.system, row.p, row.adjusted_p) for row in both] == [
         ("same", 1.0, 1.0),
         ("perfect", better[0].p, 2 * better[0].p),
     ]
-    table = compared(scores, {"same": scores, "perfect": perfect}, ["accuracy"], by_group=False).tables[0].markdown()
+    table = (
+        compared(scores, {"same": scores, "perfect": perfect}, ["accuracy"], by_group=False)
+        .tables[0]
+        .markdown()
+    )
     assert "each system against first" in table
-    assert "| same | accuracy | 13 | 61.54 | 61.54 | 0.00 | 0.00 | 0.00 | 1.0000 | 1.0000 |" in table
+    assert (
+        "| same | accuracy | 13 | 61.54 | 61.54 | 0.00 | 0.00 | 0.00 | 1.0000 | 1.0000 |" in table
+    )
 
 
 def test_systems_on_other_queries_are_not_compared(scores: Scores, write: Write) -> None:
@@ -108,7 +130,9 @@ def test_the_score_table_shows_percentages_and_csv_all_digits(scores: Scores) ->
     table = score_table([(scores, ["KILT-accuracy"])], {"downstream": intervals})
     assert "| evaluation | score | mean | 95 % from | to |" in table.markdown()
     assert "| downstream | KILT-accuracy | 15.38 | 0.00 | 38.46 |" in table.markdown()
-    assert table.csv().splitlines()[1].startswith("downstream,KILT-accuracy,0.15384615384615385,0.0,")
+    assert (
+        table.csv().splitlines()[1].startswith("downstream,KILT-accuracy,0.15384615384615385,0.0,")
+    )
     without = score_table([(scores, ["KILT-accuracy"])], {})
     assert without.csv() == "evaluation,score,mean\ndownstream,KILT-accuracy,0.15384615384615385\n"
 
@@ -124,7 +148,10 @@ def test_the_first_line_names_semantics_and_deviations(gold: Path, guess: Path) 
     assert str(evaluate(guess, gold)).startswith(
         "semantics: kilt-2664322; deviations: none\n\n**scores, 13 queries**\n"
     )
-    assert evaluate(guess, gold, missing="zero").semantics == "semantics: kilt-2664322; deviations: missing=zero"
+    assert (
+        evaluate(guess, gold, missing="zero").semantics
+        == "semantics: kilt-2664322; deviations: missing=zero"
+    )
 
 
 def test_tables_are_written_for_latex() -> None:

@@ -46,7 +46,9 @@ def test_of_several_common_subsequences_the_walk_back_goes_left_first() -> None:
     assert common_words(["a", "b", "x"], ["b", "a"]) == {"b"}
 
 
-WORDS = st.lists(st.sampled_from(["a", "b", "c", "d", ".", "e.", "..", " "]), max_size=14).map(" ".join)
+WORDS = st.lists(st.sampled_from(["a", "b", "c", "d", ".", "e.", "..", " "]), max_size=14).map(
+    " ".join
+)
 
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=400)
@@ -54,7 +56,9 @@ WORDS = st.lists(st.sampled_from(["a", "b", "c", "d", ".", "e.", "..", " "]), ma
 def test_equals_the_package_rouge(guess: str, gold: str) -> None:
     package = pytest.importorskip("rouge", reason="the package rouge is the oracle of this test")
     try:
-        expected = package.Rouge(metrics=["rouge-l"]).get_scores(guess, gold, avg=True)["rouge-l"]["f"]
+        expected = package.Rouge(metrics=["rouge-l"]).get_scores(guess, gold, avg=True)["rouge-l"][
+            "f"
+        ]
     except ValueError:  # no sentence
         expected = 0.0
     assert best_rouge_l(guess, [gold]) == expected

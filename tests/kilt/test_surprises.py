@@ -19,7 +19,9 @@ Write: TypeAlias = Callable[..., Path]
 Score: TypeAlias = Callable[..., dict[str, float]]
 
 
-def evaluate_downstream(gold: Path, guess: Path, rules: Rules = OFFICIAL) -> dict[str, dict[str, float]]:
+def evaluate_downstream(
+    gold: Path, guess: Path, rules: Rules = OFFICIAL
+) -> dict[str, dict[str, float]]:
     return score_files(guess, gold, "downstream", rules).layout()
 
 
@@ -41,7 +43,9 @@ def test_b1_gold_without_input_is_scored_without_entity_in_input(write: Write) -
     assert scores.notes == ("1 gold records have no input: entity_in_input is left out",)
 
 
-def test_b2_an_empty_provenance_list_is_an_evidence_set_and_a_missing_one_is_not(score: Score) -> None:
+def test_b2_an_empty_provenance_list_is_an_evidence_set_and_a_missing_one_is_not(
+    score: Score,
+) -> None:
     guess = {"answer": "x", "provenance": pages(1)}
     named = {"answer": "x", "provenance": pages(1)}
     assert score([named, {"answer": "y"}], guess)["recall@5"] == 1.0
@@ -87,8 +91,15 @@ def test_b6_the_gate_is_not_coupled_to_the_answer(write: Write) -> None:
 
 
 def test_b7_answers_that_normalise_to_nothing_match_but_share_nothing(score: Score) -> None:
-    scores = score([{"answer": "A", "provenance": pages(1)}], {"answer": "The", "provenance": pages(1)})
-    assert (scores["em"], scores["f1"], scores["KILT-em"], scores["accuracy"]) == (1.0, 0.0, 1.0, 0.0)
+    scores = score(
+        [{"answer": "A", "provenance": pages(1)}], {"answer": "The", "provenance": pages(1)}
+    )
+    assert (scores["em"], scores["f1"], scores["KILT-em"], scores["accuracy"]) == (
+        1.0,
+        0.0,
+        1.0,
+        0.0,
+    )
 
 
 def test_b8_null_is_the_text_none(score: Score, write: Write) -> None:
@@ -102,7 +113,12 @@ def test_b8_null_is_the_text_none(score: Score, write: Write) -> None:
 
 def test_b9_an_empty_answer_scores_zero_before_gold_is_looked_at(score: Score) -> None:
     scores = score([{"provenance": pages(1)}], {"answer": " \t", "provenance": pages(1)})
-    assert (scores["accuracy"], scores["em"], scores["KILT-f1"], scores["Rprec"]) == (0.0, 0.0, 0.0, 1.0)
+    assert (scores["accuracy"], scores["em"], scores["KILT-f1"], scores["Rprec"]) == (
+        0.0,
+        0.0,
+        0.0,
+        1.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +148,9 @@ def test_b11_numbers_and_texts_agree_but_leading_zeros_count(score: Score) -> No
 
 
 @pytest.mark.parametrize("ks", [(5, 5), (0, 1), (-1,)])
-def test_b12_b13_repeated_and_non_positive_ks_are_refused(write: Write, ks: tuple[int, ...]) -> None:
+def test_b12_b13_repeated_and_non_positive_ks_are_refused(
+    write: Write, ks: tuple[int, ...]
+) -> None:
     gold = write("gold", {"id": 1, "input": "", "output": [{"provenance": pages(1)}]})
     with pytest.raises(EvaluationError, match=r"ks are \("):
         evaluate_retrieval(gold, gold, Rules(ks=ks))
@@ -145,7 +163,9 @@ def test_b13_there_is_no_recall_at_1(write: Write) -> None:
     assert "success_rate@1" not in official
 
 
-def test_b14_a_file_of_another_size_is_a_note_with_the_sizes_the_right_way_round(write: Write) -> None:
+def test_b14_a_file_of_another_size_is_a_note_with_the_sizes_the_right_way_round(
+    write: Write,
+) -> None:
     gold = write("gold", {"id": 1, "input": "", "output": [{"answer": "x"}]})
     guess = write("guess", *({"id": n, "output": [{"answer": "x"}]} for n in (2, 1, 3)))
     notes = score_files(guess, gold).notes
@@ -157,7 +177,9 @@ def test_b14_a_file_of_another_size_is_a_note_with_the_sizes_the_right_way_round
 
 def test_b15_contexts_match_parts_of_words_and_an_empty_needle_always(score: Score) -> None:
     text = [{"wikipedia_id": 9}, {"wikipedia_id": 9, "text": "Yorkshire"}]
-    scores = score([{"answer": "York", "provenance": [{"title": "The"}]}], {"answer": "x", "provenance": text})
+    scores = score(
+        [{"answer": "York", "provenance": [{"title": "The"}]}], {"answer": "x", "provenance": text}
+    )
     assert scores["answer_in_context@1"] == 0.0
     assert scores["answer_in_context@2"] == 1.0
     assert scores["answer_and_ent_in_context@2"] == 1.0
@@ -166,14 +188,18 @@ def test_b15_contexts_match_parts_of_words_and_an_empty_needle_always(score: Sco
 
 @pytest.mark.parametrize("position", [5, 6])
 def test_five_texts_are_read_for_the_scores_of_answers(position: int, write: Write) -> None:
-    gold = write("gold", {"id": 1, "input": "Q", "output": [{"answer": "x", "provenance": pages(1)}]})
+    gold = write(
+        "gold", {"id": 1, "input": "Q", "output": [{"answer": "x", "provenance": pages(1)}]}
+    )
     texts: list[dict[str, object]] = [{"wikipedia_id": 1, "text": "none"} for _ in range(position)]
     texts[-1]["text"] = 7
     guess = write("guess", {"id": 1, "output": [{"answer": "x", "provenance": texts}]})
     if position == 6:
         assert evaluate_downstream(gold, guess)["kilt"]["KILT-f1"] == 1.0
     else:
-        with pytest.raises(EvaluationError, match="has a text in provenance item 5 that is not a string"):
+        with pytest.raises(
+            EvaluationError, match="has a text in provenance item 5 that is not a string"
+        ):
             evaluate_downstream(gold, guess)
 
 
@@ -193,7 +219,9 @@ def test_b18_normalisation_keeps_inner_blanks() -> None:
     assert normalise_answer("The  New\tYork") == "new york"
 
 
-def test_b19_files_are_utf_8_whatever_the_locale(score: Score, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_b19_files_are_utf_8_whatever_the_locale(
+    score: Score, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LC_ALL", "C")
     gold = [{"answer": "Łódź", "provenance": pages(1)}]
     assert score(gold, {"answer": "Łódź", "provenance": pages(1)})["KILT-accuracy"] == 1.0
@@ -201,7 +229,9 @@ def test_b19_files_are_utf_8_whatever_the_locale(score: Score, monkeypatch: pyte
 
 def test_b20_titles_that_were_not_mapped_are_found_by_validation(write: Write) -> None:
     item = {"wikipedia_id": "None", "wikipedia_title": "T"}
-    validation = validate(write("guess", {"id": 1, "output": [{"answer": "x", "provenance": [item]}]}))
+    validation = validate(
+        write("guess", {"id": 1, "output": [{"answer": "x", "provenance": [item]}]})
+    )
     assert [finding.kind for finding in validation.errors] == ["empty wikipedia_id"]
     assert "wikipedia_title instead of title" in str(validation.to_dict()["counts"])
 
@@ -216,7 +246,9 @@ def test_b22_missing_predictions_are_an_error_unless_asked_otherwise(write: Writ
 
 
 @pytest.mark.parametrize("answer", ["Beyoncé", "Łódź"])
-def test_b23_decomposed_answers_score_nothing_and_validation_says_so(score: Score, write: Write, answer: str) -> None:
+def test_b23_decomposed_answers_score_nothing_and_validation_says_so(
+    score: Score, write: Write, answer: str
+) -> None:
     decomposed = unicodedata.normalize("NFD", answer)
     scores = score([{"answer": answer}], {"answer": decomposed, "provenance": []})
     assert (scores["accuracy"], scores["em"], scores["f1"]) == (0.0, 0.0, 0.0)

@@ -35,7 +35,9 @@ def test_official_files_have_the_names_that_kilt_gives_them() -> None:
 
 def test_the_eleven_data_sets_of_kilt() -> None:
     tasks = known_tasks()
-    assert {name: (task.answer, task.ranked, task.lines.get("dev")) for name, task in tasks.items()} == {
+    assert {
+        name: (task.answer, task.ranked, task.lines.get("dev")) for name, task in tasks.items()
+    } == {
         "trex": ("phrase", "KILT-accuracy", 5_000),
         "structured_zeroshot": ("phrase", "KILT-accuracy", 3_724),
         "aidayago2": ("title", "KILT-accuracy", 4_784),
@@ -60,7 +62,9 @@ def test_the_ranked_score_is_among_the_metrics_and_tasks_without_answers_say_why
 
 def test_a_right_answer_is_what_the_leaderboard_sorts_by() -> None:
     by_em = {"nq", "hotpotqa", "triviaqa"}
-    assert {name: Task.load(name).answer_metric for name in ("trex", "fever", *by_em)} == dict.fromkeys(by_em, "em") | {
+    assert {
+        name: Task.load(name).answer_metric for name in ("trex", "fever", *by_em)
+    } == dict.fromkeys(by_em, "em") | {
         "trex": "accuracy",
         "fever": "accuracy",
     }
@@ -79,7 +83,8 @@ def test_a_task_file_with_several_tasks_names_one(mine: Path) -> None:
 def test_a_task_file_with_one_task_needs_no_name(tmp_path: Path) -> None:
     path = tmp_path / "one.py"
     path.write_text(
-        MINE.replace('    Task("other", slot_with({}), "title", ("accuracy",), "accuracy"),\n', ""), "utf-8"
+        MINE.replace('    Task("other", slot_with({}), "title", ("accuracy",), "accuracy"),\n', ""),
+        "utf-8",
     )
     assert Task.load(str(path)).name == "mine"
 
@@ -89,13 +94,18 @@ def test_a_task_file_with_one_task_needs_no_name(tmp_path: Path) -> None:
     [
         ("x = 1", "defines no tasks: it needs TASKS"),
         ("TASKS = (1,)", "defines no tasks"),
-        (MINE.replace('"phrase"', '"frase"'), "broken.py: task mine: answer is 'frase', must be one of"),
+        (
+            MINE.replace('"phrase"', '"frase"'),
+            "broken.py: task mine: answer is 'frase', must be one of",
+        ),
         ("1 / 0", "fails: ZeroDivisionError"),
         ("TASKS = (", "fails: SyntaxError"),
         (None, "does not exist"),
     ],
 )
-def test_a_task_file_that_is_none_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
+def test_a_task_file_that_is_none_is_refused(
+    tmp_path: Path, content: str | None, message: str
+) -> None:
     path = tmp_path / "broken.py"
     if content is not None:
         path.write_text(content, "utf-8")
@@ -104,7 +114,9 @@ def test_a_task_file_that_is_none_is_refused(tmp_path: Path, content: str | None
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(KbqError, match=r"task 'trexx' is unknown: is trex meant\? Else choose one of .*trex"):
+    with pytest.raises(
+        KbqError, match=r"task 'trexx' is unknown: is trex meant\? Else choose one of .*trex"
+    ):
         Task.load("trexx")
 
 
@@ -121,7 +133,12 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 def test_a_family_is_like_its_first_task_without_official_files(family: str, first: str) -> None:
     task, like = Task.load(family), Task.load(first)
     assert (task.name, task.lines) == (family, {})
-    assert (task.answer, task.metrics, task.ranked, task.note) == (like.answer, like.metrics, like.ranked, like.note)
+    assert (task.answer, task.metrics, task.ranked, task.note) == (
+        like.answer,
+        like.metrics,
+        like.ranked,
+        like.note,
+    )
     text = "in [START_ENT] Emma [END_ENT]"
     assert task.adapt(text, lambda text: True) == like.adapt(text, lambda text: True)
 
@@ -140,9 +157,9 @@ def test_a_task_file_may_define_dataclasses(tmp_path: Path) -> None:
 
 
 def test_half_a_surrogate_pair_is_no_character() -> None:
-    assert Task.load("trex").query_of("Marie \ud800 Curie [SEP] x", lambda text: True, "line 1") == (
-        "Marie \ufffd Curie [SEP] x"
-    )
+    assert Task.load("trex").query_of(
+        "Marie \ud800 Curie [SEP] x", lambda text: True, "line 1"
+    ) == ("Marie \ufffd Curie [SEP] x")
 
 
 @pytest.mark.parametrize(
@@ -154,26 +171,56 @@ def test_half_a_surrogate_pair_is_no_character() -> None:
         ("('nq',)", "defines no tasks"),
         ("Task('one', slot, 'phrase', (), '')", "defines no tasks"),  # without the comma
         ("{'one': Task('one', slot, 'phrase', (), '')}", "defines no tasks"),
-        ("[Task('one', slot, 'phrase', (), '')] * 2", "defines one, one: give each task its own name"),
+        (
+            "[Task('one', slot, 'phrase', (), '')] * 2",
+            "defines one, one: give each task its own name",
+        ),
         ("(Task(7, slot, 'phrase', (), ''),)", "task 7: name is 7, must be a text"),
         (
             "(Task('one', None, 'phrase', (), ''),)",
             "task 'one': adapt is None, must be a function of a text",
         ),
-        ("(Task('one', slot, 5, (), ''),)", "task one: answer is 5, must be one of phrase, title, none"),
-        ("(Task('one', slot, ['phrase'], (), ''),)", r"task one: answer is \['phrase'\], must be one of phrase"),
-        ("(Task('one', slot, 'phrase', 'em', ''),)", "task 'one': metrics is 'em', must be a tuple of texts"),
-        ("(Task('one', slot, 'phrase', (1,), ''),)", r"task 'one': metrics is \(1,\), must be a tuple of texts"),
+        (
+            "(Task('one', slot, 5, (), ''),)",
+            "task one: answer is 5, must be one of phrase, title, none",
+        ),
+        (
+            "(Task('one', slot, ['phrase'], (), ''),)",
+            r"task one: answer is \['phrase'\], must be one of phrase",
+        ),
+        (
+            "(Task('one', slot, 'phrase', 'em', ''),)",
+            "task 'one': metrics is 'em', must be a tuple of texts",
+        ),
+        (
+            "(Task('one', slot, 'phrase', (1,), ''),)",
+            r"task 'one': metrics is \(1,\), must be a tuple of texts",
+        ),
         ("(Task('one', slot, 'phrase', (), 1),)", "task 'one': ranked is 1, must be a text"),
-        ("(Task('one', slot, 'phrase', (), '', 5),)", "task 'one': lines is 5, must be a dict of numbers by split"),
-        ("(Task('one', slot, 'phrase', (), '', {'dev': 'x'}),)", r"lines is \{'dev': 'x'\}, must be a dict of numbers"),
-        ("(Task('one', slot, 'phrase', (), '', {}, None),)", "task 'one': part is None, must be a text"),
-        ("(Task('one', slot, 'phrase', (), '', {}, '', 3),)", "task 'one': note is 3, must be a text"),
+        (
+            "(Task('one', slot, 'phrase', (), '', 5),)",
+            "task 'one': lines is 5, must be a dict of numbers by split",
+        ),
+        (
+            "(Task('one', slot, 'phrase', (), '', {'dev': 'x'}),)",
+            r"lines is \{'dev': 'x'\}, must be a dict of numbers",
+        ),
+        (
+            "(Task('one', slot, 'phrase', (), '', {}, None),)",
+            "task 'one': part is None, must be a text",
+        ),
+        (
+            "(Task('one', slot, 'phrase', (), '', {}, '', 3),)",
+            "task 'one': note is 3, must be a text",
+        ),
         (
             "(Task('one', slot_with(5), 'phrase', (), ''),)",
             "slot_with is given 5: give a dict of templates by",
         ),
-        ("(Task('one', slot_with({'r': 5}), 'phrase', (), ''),)", "slot_with is given {'r': 5}: give a dict"),
+        (
+            "(Task('one', slot_with({'r': 5}), 'phrase', (), ''),)",
+            "slot_with is given {'r': 5}: give a dict",
+        ),
         ("(Task('one'),)", r"fails: TypeError: .*missing 4 required positional arguments"),
         ("exit()", "fails: SystemExit"),
     ],
@@ -181,7 +228,9 @@ def test_half_a_surrogate_pair_is_no_character() -> None:
 def test_what_is_no_task_is_said_in_one_sentence(tasks: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
-        f"from kbq.kilt.task import slot, slot_with\nfrom kbq.kilt.task import Task\nTASKS = {tasks}\n", "utf-8"
+        "from kbq.kilt.task import slot, slot_with\nfrom kbq.kilt.task import Task\nTASKS = "
+        f"{tasks}\n",
+        "utf-8",
     )
     with pytest.raises(KbqError, match=message) as refusal:
         Task.load(str(path))
@@ -191,5 +240,7 @@ def test_what_is_no_task_is_said_in_one_sentence(tasks: str, message: str, tmp_p
 @pytest.mark.parametrize("query", [None, 5, b"who", ["who"]])
 def test_an_adapter_that_gives_no_text_is_said(query: object) -> None:
     task = Task("mine", lambda text, fits: query, "phrase", (), "")  # type: ignore[arg-type, return-value]
-    with pytest.raises(KbqError, match=r"^task mine makes .* of file:7: its adapter must return a text$"):
+    with pytest.raises(
+        KbqError, match=r"^task mine makes .* of file:7: its adapter must return a text$"
+    ):
         task.query_of("who", lambda text: True, "file:7")

@@ -17,7 +17,10 @@ FIVE = [{"wikipedia_id": str(page)} for page in range(5)]
 
 
 def guess(record_id: object = "1", answer: object = "x", pages: object = None) -> dict[str, Any]:
-    return {"id": record_id, "output": [{"answer": answer, "provenance": FIVE if pages is None else pages}]}
+    return {
+        "id": record_id,
+        "output": [{"answer": answer, "provenance": FIVE if pages is None else pages}],
+    }
 
 
 def test_a_good_file_has_no_findings(write: Write) -> None:
@@ -66,14 +69,26 @@ def test_errors(write: Write, record: object, kind: str) -> None:
         (guess(pages=[]), "no provenance"),
         (guess(pages=FIVE[:4]), "fewer than 5 distinct pages"),
         (guess(pages=[*FIVE, FIVE[0]]), "repeated pages"),
-        (guess(pages=[{**page, "score": float(n)} for n, page in enumerate(FIVE)]), "scores do not descend"),
+        (
+            guess(pages=[{**page, "score": float(n)} for n, page in enumerate(FIVE)]),
+            "scores do not descend",
+        ),
         (guess(pages=[{**page, "score": 10**400} for page in FIVE]), "scores are not all numbers"),
-        (guess(pages=[{**page, "score": float("nan")} for page in FIVE]), "scores are not all numbers"),
+        (
+            guess(pages=[{**page, "score": float("nan")} for page in FIVE]),
+            "scores are not all numbers",
+        ),
         (guess(pages=[{**page, "score": True} for page in FIVE]), "scores are not all numbers"),
         (guess(pages=[{**page, "text": "t"} for page in FIVE]), "provenance has texts"),
-        (guess(pages=[{**page, "wikipedia_title": "t"} for page in FIVE]), "wikipedia_title instead of title"),
+        (
+            guess(pages=[{**page, "wikipedia_title": "t"} for page in FIVE]),
+            "wikipedia_title instead of title",
+        ),
         (guess(pages=[{"wikipedia_id": 7}, *FIVE]), "page ids of several types"),
-        (guess(pages=[{**FIVE[0], "title": "Y"}, *FIVE[1:]]), "answer is not the title of the first page"),
+        (
+            guess(pages=[{**FIVE[0], "title": "Y"}, *FIVE[1:]]),
+            "answer is not the title of the first page",
+        ),
     ],
 )
 def test_warnings(write: Write, record: object, kind: str) -> None:
@@ -123,22 +138,36 @@ def test_page_ids_must_be_integers_where_those_of_the_inputs_are(
     inputs = None
     if gold is not None:
         provenance = [{"wikipedia_id": page} for page in gold]
-        inputs = write("inputs", {"id": "1", "output": [{"answer": "x", "provenance": provenance}] if gold else []})
+        inputs = write(
+            "inputs",
+            {"id": "1", "output": [{"answer": "x", "provenance": provenance}] if gold else []},
+        )
     pages = [{"wikipedia_id": f"Q{number}"} for number in range(5)]
-    validation = validate(write("guess", guess(pages=pages)), inputs, expect(None, inputs, is_strict))
-    assert {finding.severity for finding in validation.findings} == ({severity} if severity else set())
+    validation = validate(
+        write("guess", guess(pages=pages)), inputs, expect(None, inputs, is_strict)
+    )
+    assert {finding.severity for finding in validation.findings} == (
+        {severity} if severity else set()
+    )
 
 
 def test_a_task_says_what_is_expected() -> None:
     slots, linking, facts = (expect(Task.load(name), None) for name in ("trex", "wned", "fever"))
-    assert (slots.max_answer_words, slots.wants_answers, slots.answers_are_titles) == (30, True, False)
+    assert (slots.max_answer_words, slots.wants_answers, slots.answers_are_titles) == (
+        30,
+        True,
+        False,
+    )
     assert (linking.answers_are_titles, linking.lines) == (True, (3_396, 3_376))
     assert (facts.wants_answers, facts.max_same_answers) == (False, None)
 
 
 def test_each_kind_of_warning_is_shown_once_with_its_count(write: Write) -> None:
     validation = validate(write("guess", guess(1, ""), guess(2, ""), guess(3, "x.")))
-    shown = [(finding.kind, finding.place.split(":")[1], count) for finding, count in validation.first_warnings()]
+    shown = [
+        (finding.kind, finding.place.split(":")[1], count)
+        for finding, count in validation.first_warnings()
+    ]
     assert shown == [("empty answer", "1", 2), ("answer begins or ends with punctuation", "3", 1)]
 
 
@@ -162,12 +191,19 @@ def test_cleaning_repairs_the_form_and_keeps_the_content(write: Write, tmp_path:
     inputs = write("inputs", {"id": "1"}, {"id": 2}, {"id": 3})
     assert clean(path, tmp_path / "fixed", inputs) == 2
     lines = [json.loads(line) for line in (tmp_path / "fixed").read_text("utf-8").splitlines()]
-    fixed = [{"wikipedia_id": " 8", "score": 2.0}, {"wikipedia_id": "7", "title": "é", "score": 1.0}]
+    fixed = [
+        {"wikipedia_id": " 8", "score": 2.0},
+        {"wikipedia_id": "7", "title": "é", "score": 1.0},
+    ]
     assert lines == [{"id": n, "output": [{"answer": "é", "provenance": fixed}]} for n in (1, 2)]
 
 
-def test_cleaning_keeps_the_order_of_pages_whose_scores_are_no_numbers(write: Write, tmp_path: Path) -> None:
-    pages = [{"wikipedia_id": str(n), "score": score} for n, score in enumerate((float("nan"), 0.2, 0.9))]
+def test_cleaning_keeps_the_order_of_pages_whose_scores_are_no_numbers(
+    write: Write, tmp_path: Path
+) -> None:
+    pages = [
+        {"wikipedia_id": str(n), "score": score} for n, score in enumerate((float("nan"), 0.2, 0.9))
+    ]
     clean(write("guess", guess(pages=pages)), tmp_path / "fixed")
     (line,) = (tmp_path / "fixed").read_text("utf-8").splitlines()
     fixed = [{"wikipedia_id": "0"}, *pages[1:]]

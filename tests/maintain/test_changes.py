@@ -1,4 +1,6 @@
-"""Changes: pages are deleted, updated, compared and compacted; every answer is that of what is left."""
+"""Changes: pages are deleted, updated, compared and compacted; every answer is that of what is
+left.
+"""
 
 import itertools
 import shutil
@@ -24,7 +26,12 @@ from kbq.words.sparta import SpartaModel
 
 SECRET = "Warsaw xyzzy was born."
 CHANGED = [
-    Page("a", "Paris", ["the river of Paris", "Marie was born in Paris."], metadata={"url": "a", "n": [1, None]}),
+    Page(
+        "a",
+        "Paris",
+        ["the river of Paris", "Marie was born in Paris."],
+        metadata={"url": "a", "n": [1, None]},
+    ),
     Page("b", "Curie", [SECRET, "place of birth"]),
     Page("c", "Warsaw", ["the city of Warsaw", "Marie Curie was born in Warsaw."]),
     Page("d", "empty", []),
@@ -37,12 +44,19 @@ def changing(model: Model, tmp_path: Path) -> KnowledgeBase:
 
 
 def said(kb: KnowledgeBase, **options: Any) -> list[tuple[Any, ...]]:
-    return [(one.text, one.score, one.place) for one in kb.query("Marie Curie [SEP] place of birth", 9, **options)]
+    return [
+        (one.text, one.score, one.place)
+        for one in kb.query("Marie Curie [SEP] place of birth", 9, **options)
+    ]
 
 
-def test_a_deleted_page_is_in_no_answer_and_its_words_do_not_count(changing: KnowledgeBase, tmp_path: Path) -> None:
+def test_a_deleted_page_is_in_no_answer_and_its_words_do_not_count(
+    changing: KnowledgeBase, tmp_path: Path
+) -> None:
     kb = changing.delete("b")
-    fresh = KnowledgeBase.build([page for page in CHANGED if page.page_id != "b"], tmp_path / "fresh", kb.model)
+    fresh = KnowledgeBase.build(
+        [page for page in CHANGED if page.page_id != "b"], tmp_path / "fresh", kb.model
+    )
     assert (kb.changes.deleted, kb.changes.unchanged, kb.counts) == (1, 3, fresh.counts)
     for unit in ("phrase", "page"):
         assert said(kb, unit=unit) == said(fresh, unit=unit)
@@ -55,7 +69,9 @@ def test_a_deleted_page_is_in_no_answer_and_its_words_do_not_count(changing: Kno
     assert any(one[2][0] == "b" for one in said(changing))  # who has it open keeps it
 
 
-def test_what_answers_from_chosen_pages_is_not_changed(changing: KnowledgeBase, tmp_path: Path) -> None:
+def test_what_answers_from_chosen_pages_is_not_changed(
+    changing: KnowledgeBase, tmp_path: Path
+) -> None:
     some, before = changing.with_pages(["a", "c"]), snapshot(changing.folder)
     changes: list[Callable[[], object]] = [
         lambda: some.delete("b"),
@@ -67,7 +83,9 @@ def test_what_answers_from_chosen_pages_is_not_changed(changing: KnowledgeBase, 
         lambda: some.index_sparta(tmp_path),
     ]
     for change in changes:
-        with pytest.raises(KnowledgeBaseError, match="answer from 2 of its pages: open all of it to change it"):
+        with pytest.raises(
+            KnowledgeBaseError, match="answer from 2 of its pages: open all of it to change it"
+        ):
             change()
     assert snapshot(changing.folder) == before
 
@@ -104,11 +122,16 @@ def test_a_page_may_come_back(changing: KnowledgeBase) -> None:
     assert sorted(said(kb)) == sorted(said(changing))
 
 
-def test_only_what_has_changed_is_encoded(changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_has_changed_is_encoded(
+    changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encoded: list[str] = []
 
     def counting(
-        model: Model, blocks: Any, pages_of: Callable[[Any], list[Page]], start_encoders: StartEncoders | None
+        model: Model,
+        blocks: Any,
+        pages_of: Callable[[Any], list[Page]],
+        start_encoders: StartEncoders | None,
     ) -> Any:
         for block, result in encode_blocks(model, blocks, pages_of, start_encoders):
             encoded.extend(page.page_id for page in pages_of(block))
@@ -117,7 +140,12 @@ def test_only_what_has_changed_is_encoded(changing: KnowledgeBase, monkeypatch: 
     monkeypatch.setattr("kbq.dump.building.encode_blocks", counting)
     assert str(changing.update(CHANGED).changes) == "+0 ~0 −0 =4"
     other = Page("b", "Curie", ["place of birth"])
-    same = Page("a", "Paris", CHANGED[0].paragraphs, metadata=dict(reversed(list(CHANGED[0].metadata.items()))))
+    same = Page(
+        "a",
+        "Paris",
+        CHANGED[0].paragraphs,
+        metadata=dict(reversed(list(CHANGED[0].metadata.items()))),
+    )
     assert str(changing.update([same, other, Page("e", "new", ["city"])]).changes) == "+1 ~1 −0 =3"
     assert encoded == ["b", "e"]
 
@@ -178,7 +206,9 @@ def test_after_compacting_no_file_has_a_deleted_sentence(changing: KnowledgeBase
 
     assert files_with(b"xyzzy") != []
     kb = changing.delete(["b"])
-    assert files_with(SECRET.encode()) != []  # a list says that it is deleted: its bytes are still there
+    assert (
+        files_with(SECRET.encode()) != []
+    )  # a list says that it is deleted: its bytes are still there
     before = said(kb)
     assert said(kb.compact()) == before == said(KnowledgeBase.open(changing.folder))
     assert files_with(b"xyzzy") == files_with(b"Curie\n") == []
@@ -210,11 +240,15 @@ def test_damage_is_not_copied(changing: KnowledgeBase, monkeypatch: pytest.Monke
     vectors.write_bytes(vectors.read_bytes()[:-1] + b"x")
     monkeypatch.setattr("kbq.storage.seals.first_damage.__defaults__", (0,))  # as if it were large
     kb = KnowledgeBase.open(changing.folder)
-    with pytest.raises(KnowledgeBaseError, match=r"vectors.npy is damaged \(its content has changed\): restore it"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"vectors.npy is damaged \(its content has changed\): restore it"
+    ):
         kb.compact()
 
 
-def test_compacting_that_fails_leaves_no_file_open(changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compacting_that_fails_leaves_no_file_open(
+    changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writers: list[ShardWriter] = []
 
     def remembered(*arguments: Any) -> ShardWriter:
@@ -235,7 +269,9 @@ def test_compacting_that_fails_leaves_no_file_open(changing: KnowledgeBase, monk
 
 def test_an_unfinished_update_is_not_compacted_away(changing: KnowledgeBase) -> None:
     (changing.folder / STATE).write_text("{}")
-    with pytest.raises(KnowledgeBaseError, match="has an unfinished update: run the same command again, or delete"):
+    with pytest.raises(
+        KnowledgeBaseError, match="has an unfinished update: run the same command again, or delete"
+    ):
         changing.compact()
 
 
@@ -250,10 +286,17 @@ def test_all_pages_may_go(changing: KnowledgeBase) -> None:
 @pytest.mark.parametrize("few", [0, 2**16])
 @pytest.mark.usefixtures("codes_do_not_err")
 def test_indexes_leave_deleted_pages_out_before_the_best_are_taken(
-    kind: Any, few: int, pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: Any,
+    few: int,
+    pages: list[Page],
+    model: Model,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kbq.index.base.FEW_SHOWN", few)
-    kb = KnowledgeBase.build(pages, tmp_path / "kb", model, index=kind).index_vectors(kind, recall=1.0)
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model, index=kind).index_vectors(
+        kind, recall=1.0
+    )
     gone = [page.page_id for page in pages[:4]]
     kb = kb.delete(gone)
     fresh = KnowledgeBase.build(pages[4:], tmp_path / "fresh", model)
@@ -263,11 +306,15 @@ def test_indexes_leave_deleted_pages_out_before_the_best_are_taken(
         assert [(one.text, one.score) for one in found] == [(one.text, one.score) for one in truth]
     kb = kb.compact()
     assert kb.index.kind == kind
-    assert [one.score for one in kb.query("the river", 5)] == [one.score for one in fresh.query("the river", 5)]
+    assert [one.score for one in kb.query("the river", 5)] == [
+        one.score for one in fresh.query("the river", 5)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["exact", "compact"])
-def test_some_pages_answer_as_many_times_as_asked(kind: Any, pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_some_pages_answer_as_many_times_as_asked(
+    kind: Any, pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, index=kind)
     wanted = [page.page_id for page in pages if page.paragraphs][3:5]
     (tmp_path / "ids").write_text("\n".join(wanted) + "\n\n")
@@ -275,7 +322,9 @@ def test_some_pages_answer_as_many_times_as_asked(kind: Any, pages: list[Page], 
     for unit, backend in (("phrase", "auto"), ("paragraph", "bm25"), ("page", "dense")):
         asked: Any = some.query
         every: Any = kb.query
-        inside = [one for one in every("the city was born", 999, unit, backend) if one.page_id in wanted]
+        inside = [
+            one for one in every("the city was born", 999, unit, backend) if one.page_id in wanted
+        ]
         assert asked("the city was born", 3, unit, backend) == inside[:3]
     assert some.with_model(kb.model.source).counts == kb.counts
     assert len(kb.query("the river", 9)) == 9  # the other one still answers from all
@@ -288,11 +337,15 @@ def test_a_stopped_update_leaves_what_was_there_and_resumes(
 ) -> None:
     new = [Page("b", "Curie", ["born"]), Page("e", "new", ["the city"])]
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.maintain.build.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
+        patch.setattr(
+            "kbq.maintain.build.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop"))
+        )
         with pytest.raises(KbqError, match="stop"):
             changing.update(new)
     assert said(KnowledgeBase.open(changing.folder)) == said(changing)
-    with pytest.raises(KnowledgeBaseError, match="the corpus has changed since: give the same corpus, or delete"):
+    with pytest.raises(
+        KnowledgeBaseError, match="the corpus has changed since: give the same corpus, or delete"
+    ):
         changing.update(new[1:] + new[:1])
     assert str(changing.update(new).changes) == "+1 ~1 −0 =3"
 
@@ -301,7 +354,9 @@ def test_merging_leaves_deleted_pages_out(changing: KnowledgeBase, tmp_path: Pat
     from kbq.maintain.merge import merge
 
     KnowledgeBase.build([CHANGED[1]], tmp_path / "other", changing.model)
-    with pytest.raises(KnowledgeBaseError, match=r"page id 'b' is in .* and in .*: delete it in one of them"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"page id 'b' is in .* and in .*: delete it in one of them"
+    ):
         merge(tmp_path / "both", [changing.folder, tmp_path / "other"])
     changing.delete(["b"])
     merge(tmp_path / "both", [changing.folder, tmp_path / "other"])
@@ -316,18 +371,26 @@ def test_a_list_of_deleted_pages_is_compared_as_a_file(changing: KnowledgeBase) 
     shard = changing.delete("b").searcher.shards[0]
     (path,) = shard.folder.glob("deleted-*")
     path.write_bytes(path.read_bytes().replace(b"<u4", b">u4"))
-    with pytest.raises(KnowledgeBaseError, match=r"is damaged \(deleted-.*\.npy has changed\): build the knowledge"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"is damaged \(deleted-.*\.npy has changed\): build the knowledge"
+    ):
         KnowledgeBase.open(changing.folder)
-    assert [problem.partition(" ")[0] for problem in kbq.verify(changing.folder).problems] == [str(path)]
+    assert [problem.partition(" ")[0] for problem in kbq.verify(changing.folder).problems] == [
+        str(path)
+    ]
 
 
-def test_another_index_is_not_taken_over_by_a_deletion(changing: KnowledgeBase, tmp_path: Path) -> None:
+def test_another_index_is_not_taken_over_by_a_deletion(
+    changing: KnowledgeBase, tmp_path: Path
+) -> None:
     words = changing.folder / "shard-00000" / "bm25"
     lengths = bytearray((words / "lengths.npy").read_bytes())
     lengths[-4] += 1
     (words / "lengths.npy").write_bytes(lengths)
     seal_folder(words, read_seal(words).of)
-    said_of_it = r"bm25/seal\.json is damaged \(it belongs to another knowledge base or build\): `kbq verify"
+    said_of_it = (
+        r"bm25/seal\.json is damaged \(it belongs to another knowledge base or build\): `kbq verify"
+    )
     with pytest.raises(KnowledgeBaseError, match=said_of_it):
         changing.delete("b")
     assert kbq.verify(changing.folder).problems != ()
@@ -335,10 +398,15 @@ def test_another_index_is_not_taken_over_by_a_deletion(changing: KnowledgeBase, 
     assert said(KnowledgeBase.open(changing.folder)) != []
 
 
-def test_chosen_pages_stay_chosen_with_another_model(changing: KnowledgeBase, model_folder: Path) -> None:
+def test_chosen_pages_stay_chosen_with_another_model(
+    changing: KnowledgeBase, model_folder: Path
+) -> None:
     some = changing.with_pages(["c"]).with_model(model_folder)
     assert {one[2][0] for one in said(some)} == {"c"}
-    digests = [one.searcher.facts(SearchOptions()).pages for one in (some, changing.with_pages(["c"]), changing)]
+    digests = [
+        one.searcher.facts(SearchOptions()).pages
+        for one in (some, changing.with_pages(["c"]), changing)
+    ]
     assert digests[0] == digests[1] != digests[2] == ""
 
 
@@ -347,7 +415,9 @@ def test_a_stopped_update_of_a_file_starts_over_when_the_file_has_changed(
 ) -> None:
     corpus = write_json_lines("corpus.jsonl", {"id": "e", "title": "new", "text": "the city"})
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.maintain.build.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
+        patch.setattr(
+            "kbq.maintain.build.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop"))
+        )
         with pytest.raises(KbqError, match="stop"):
             changing.update(corpus)
     assert (changing.folder / STATE).exists()
@@ -355,7 +425,9 @@ def test_a_stopped_update_of_a_file_starts_over_when_the_file_has_changed(
     notes: list[str] = []
     kb = changing.update(corpus, note=notes.append)
     assert str(kb.changes) == "+1 ~0 −0 =4"
-    assert notes == [f"an update of {kb.folder} was stopped, and the corpus has changed since: it starts over"]
+    assert notes == [
+        f"an update of {kb.folder} was stopped, and the corpus has changed since: it starts over"
+    ]
     assert not (kb.folder / STATE).exists()
 
 
@@ -363,7 +435,9 @@ def test_the_state_of_an_update_that_is_not_wanted_any_more_is_removed(
     changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.maintain.build.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
+        patch.setattr(
+            "kbq.maintain.build.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop"))
+        )
         with pytest.raises(KbqError, match="stop"):
             changing.update([Page("e", "new", ["the city"])])
     assert not changing.update(CHANGED).changes

@@ -1,4 +1,6 @@
-"""Faults: a change that an error of the disk ends is said to be done or not as it is; where there are no locks, too."""
+"""Faults: a change that an error of the disk ends is said to be done or not as it is; where there
+are no locks, too.
+"""
 
 import errno
 import os
@@ -41,7 +43,9 @@ def changing(model: Model, tmp_path: Path) -> KnowledgeBase:
 
 @contextmanager
 def failing(call: int, number: int) -> Iterator[list[str]]:
-    """Let the n-th call that changes something on the disk fail, or `KILL`; yields the calls until then."""
+    """Let the n-th call that changes something on the disk fail, or `KILL`; yields the calls until
+    then.
+    """
     made: list[str] = []
 
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,7 +97,9 @@ def test_a_change_that_a_disk_ends_is_done_or_resumes_as_it_says(
             break
         outcomes += bool(said)
         if said:
-            is_done = after != before and name != "compact"  # which publishes shard by shard, and goes on
+            is_done = (
+                after != before and name != "compact"
+            )  # which publishes shard by shard, and goes on
             assert ("has been changed as asked" in said) == is_done, said
             assert (RESUMES in said) != is_done, said
             assert ("free disk space" in said) == (number == errno.ENOSPC and not is_done), said
@@ -108,7 +114,9 @@ def test_a_change_that_a_disk_ends_is_done_or_resumes_as_it_says(
 
 
 def is_killed(call: int, change: Change, folder: Path, model: Model) -> bool:
-    """Whether a process that makes a change came to its n-th call that changes something, which kills it."""
+    """Whether a process that makes a change came to its n-th call that changes something, which
+    kills it.
+    """
 
     def changed() -> None:
         with failing(call, KILL):

@@ -56,14 +56,20 @@ def test_every_kind_answers_like_exact_search(
             truth, found = (kb.query(TEXTS, k, unit, backend) for kb in (exact, near))
             for one, other in zip(truth, found, strict=True):
                 assert [hit.place for hit in one] == [hit.place for hit in other]
-                assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=1e-3)
+                assert [hit.score for hit in one] == pytest.approx(
+                    [hit.score for hit in other], abs=1e-3
+                )
 
 
 @pytest.mark.parametrize("kind", BUILT)
 def test_an_index_is_built_on_the_device_of_the_model(
     kind: BuiltKind, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, devices, of = torch.device("cpu", 0), [], Clusters.of  # "cpu:0" is the CPU, but no default
+    first, devices, of = (
+        torch.device("cpu", 0),
+        [],
+        Clusters.of,
+    )  # "cpu:0" is the CPU, but no default
 
     def seen(*args: Any, device: torch.device, **more: Any) -> Clusters:
         devices.append(device)
@@ -93,7 +99,9 @@ def test_indexes_live_side_by_side(folder: Path) -> None:
 
 
 def test_an_index_that_was_not_built_is_refused(folder: Path) -> None:
-    message = "has no compact index, only exact: build it with `kbq index vectors .* --kind compact`"
+    message = (
+        "has no compact index, only exact: build it with `kbq index vectors .* --kind compact`"
+    )
     with pytest.raises(KnowledgeBaseError, match=message):
         KnowledgeBase.open(folder, device="cpu", index="compact")
 
@@ -108,7 +116,9 @@ def test_what_is_there_is_not_built_again(folder: Path) -> None:
     file.write_bytes(b"")
     with pytest.raises(KnowledgeBaseError, match=r"cells\.faiss is damaged .it has 0 of"):
         KnowledgeBase.open(folder, device="cpu")
-    kb = KnowledgeBase.open(folder, device="cpu", index="exact").index_vectors("compact", recall=0.5)
+    kb = KnowledgeBase.open(folder, device="cpu", index="exact").index_vectors(
+        "compact", recall=0.5
+    )
     assert len(kb.query(TEXTS, 10)[0]) == 10
 
 
@@ -130,7 +140,12 @@ def test_only_what_sees_every_row_calls_itself_exact(folder: Path) -> None:
     options = [SearchOptions(backend=backend) for backend in backends]
     assert [next(kb.searcher.results(TEXTS[:1], one)).is_exact for one in options] == [True] * 4
     kb = kb.index_vectors("compact", recall=0.5)
-    assert [next(kb.searcher.results(TEXTS[:1], one)).is_exact for one in options] == [False, False, False, True]
+    assert [next(kb.searcher.results(TEXTS[:1], one)).is_exact for one in options] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_an_index_leaves_a_stopped_append_alone(folder: Path) -> None:
@@ -142,7 +157,9 @@ def test_an_index_leaves_a_stopped_append_alone(folder: Path) -> None:
 def test_queries_may_be_given(folder: Path) -> None:
     kb = KnowledgeBase.open(folder, device="cpu")
     asked = ("the river", "Paris", "Marie Curie")
-    assert kb.index_vectors("disk", 0.5, asked).index.queries == 2  # the rotation is learned from the third
+    assert (
+        kb.index_vectors("disk", 0.5, asked).index.queries == 2
+    )  # the rotation is learned from the third
     assert kb.index_vectors("disk", 0.5, ("the river",)).index.queries == 1
 
 
@@ -158,17 +175,27 @@ def test_other_queries_teach_another_rotation_and_an_append_asks_them_again(
     assert learned.name == f"{kind}-for-{kb.index.asked}"
     assert not np.allclose(np.load(learned / ROTATION), first)
     appended = KnowledgeBase.build(pages[3:], folder, model, append=True)
-    assert (appended.index.asked, appended.index.target, appended.index.queries) == (kb.index.asked, 0.9, 1)
-    assert json.loads((folder / f"queries-{kb.index.asked}.json").read_text())["queries"] == list(asked)
+    assert (appended.index.asked, appended.index.target, appended.index.queries) == (
+        kb.index.asked,
+        0.9,
+        1,
+    )
+    assert json.loads((folder / f"queries-{kb.index.asked}.json").read_text())["queries"] == list(
+        asked
+    )
     assert len(list(folder.glob(f"*/{kind}-for-*"))) == 2
     (folder / f"queries-{kb.index.asked}.json").write_text("5")
-    with pytest.raises(KnowledgeBaseError, match=r"is damaged \(it does not hold a JSON object\): delete it"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"is damaged \(it does not hold a JSON object\): delete it"
+    ):
         KnowledgeBase.build(pages[:1], folder, model, append=True)
     assert appended.index_vectors(kind).index.asked == ""
     assert not list(folder.glob("queries-*"))
 
 
-def test_an_append_makes_the_index_of_a_tuned_encoder_anew(pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_an_append_makes_the_index_of_a_tuned_encoder_anew(
+    pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     folder, config = tmp_path / "kb", model.config
     usual = KnowledgeBase.build(pages[:3], folder, model)
     try:
@@ -178,7 +205,11 @@ def test_an_append_makes_the_index_of_a_tuned_encoder_anew(pages: list[Page], mo
         model.config = config
     assert tuned.index.asked
     appended = KnowledgeBase.build(pages[3:], folder, model, append=True)
-    assert (appended.index.kind, appended.index.asked, appended.index.target) == ("compact", "", 0.9)
+    assert (appended.index.kind, appended.index.asked, appended.index.target) == (
+        "compact",
+        "",
+        0.9,
+    )
     assert sorted(path.name for path in folder.glob("*/compact*")) == ["compact", "compact"]
 
 
@@ -197,7 +228,9 @@ def test_append_completes_every_index(pages: list[Page], model: Model, tmp_path:
 
 
 @pytest.mark.parametrize("kind", BUILT)
-def test_what_takes_long_is_told_to_its_end(kind: BuiltKind, pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_what_takes_long_is_told_to_its_end(
+    kind: BuiltKind, pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     KnowledgeBase.build(pages[:6], tmp_path / "kb", model)
     kb = KnowledgeBase.build(pages[6:], tmp_path / "kb", model, append=True)
     told: dict[str, list[tuple[int, int]]] = {}
@@ -208,7 +241,9 @@ def test_what_takes_long_is_told_to_its_end(kind: BuiltKind, pages: list[Page], 
     kb.index_vectors(kind, recall=0.5, report=report)
     index_bm25(tmp_path / "kb", report)
     shards = [f"{kind} index, shard {number} of 2, rows compared with cells" for number in (1, 2)]
-    searched = [f"recall of the {kind} index, queries searched {way}" for way in ("exactly", "with 1 probe")]
+    searched = [
+        f"recall of the {kind} index, queries searched {way}" for way in ("exactly", "with 1 probe")
+    ]
     assert {*shards, *searched, "words indexed, paragraphs"} <= told.keys()
     for steps in told.values():
         assert steps == sorted(steps)
@@ -253,14 +288,21 @@ def test_until_another_filter_is_measured_the_index_answers_as_before(
 
 
 def test_exact_search_takes_no_filter(folder: Path) -> None:
-    message = r"exact search scores every row of .*, filter=0\.5 is for other indexes: add kind=compact"
+    message = (
+        r"exact search scores every row of .*, filter=0\.5 is for other indexes: add kind=compact"
+    )
     with pytest.raises(KnowledgeBaseError, match=message):
         KnowledgeBase.open(folder, device="cpu").index_vectors("exact", filter=0.5)
 
 
 @pytest.mark.parametrize(("limit", "kind"), [(10**6, "exact"), (10, "compact")])
 def test_auto_chooses_by_size(
-    limit: int, kind: str, pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: int,
+    kind: str,
+    pages: list[Page],
+    model: Model,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(factory, "EXACT_ROWS", limit)
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
@@ -279,8 +321,12 @@ def test_a_filter_is_a_number(threshold: float) -> None:
         IndexSpec("compact", filter=threshold)
 
 
-def test_an_index_learns_from_the_model_of_the_knowledge_base(folder: Path, other_folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"was built with the model .*, not .*/other .*: use model="):
+def test_an_index_learns_from_the_model_of_the_knowledge_base(
+    folder: Path, other_folder: Path
+) -> None:
+    with pytest.raises(
+        ModelError, match=r"was built with the model .*, not .*/other .*: use model="
+    ):
         add_index(folder, Model.open(other_folder, "cpu"), IndexSpec("compact", 0.5))
     assert [entry.kind for entry in read_manifest(folder).entries] == ["exact"]
 

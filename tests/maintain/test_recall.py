@@ -1,4 +1,6 @@
-"""Recall: probes are chosen by recall measured on queries, and slot queries are about pages of the dump."""
+"""Recall: probes are chosen by recall measured on queries, and slot queries are about pages of the
+dump.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,7 +54,9 @@ def test_the_fewest_probes_that_reach_the_target(
     entry = tune_probes(shards, IndexEntry(kind, target=target), queries, CPU)
     assert (entry.kind, entry.target, entry.queries) == (kind, target, 20)
     assert entry.recall >= target
-    if target == 0.98:  # of 30 cells; compact asks for a third of these rows, and so of the cells, at the least
+    if (
+        target == 0.98
+    ):  # of 30 cells; compact asks for a third of these rows, and so of the cells, at the least
         assert entry.probes < 30
         assert entry.probes > 1 or kind == "compact"
     fewer = replace(entry, target=entry.recall + 0.001)
@@ -68,7 +72,9 @@ def test_a_target_that_no_number_of_probes_reaches_is_not_claimed(
     build_missing(shards, IndexEntry("disk"), queries.reshape(-1, 16))
     entry = tune_probes(shards, IndexEntry("disk", target=2.0), queries, CPU)
     assert (entry.recall, entry.target) == (1.0, 2.0)
-    assert entry == replace(tune_probes(shards, replace(entry, target=1.0), queries, CPU), target=2.0)
+    assert entry == replace(
+        tune_probes(shards, replace(entry, target=1.0), queries, CPU), target=2.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,9 @@ def test_which_numbers_of_probes_are_tried(
         return entry.probes
 
     monkeypatch.setattr(indexes, "open_index", open_index)
-    monkeypatch.setattr(indexes, "search", lambda context, queries, *_: [[context.index] for _ in queries])
+    monkeypatch.setattr(
+        indexes, "search", lambda context, queries, *_: [[context.index] for _ in queries]
+    )
     monkeypatch.setattr(indexes, "recall", lambda exact, found: min(1.0, found[0][0] / needed))
     queries = np.zeros((3, 2, 16), np.float32)
     entry = IndexEntry("compact", target=target)
@@ -118,7 +126,10 @@ def test_own_queries_ask_for_slots_of_own_pages(kb: KnowledgeBase, pages: list[P
 
 def test_where_a_title_cannot_be_asked_the_slot_is(model: Model, tmp_path: Path) -> None:
     titles = ["", "a [SEP] b", "long " * 800, "Paris"]
-    pages = [Page(f"P{number}", title, (Paragraph(0, "the city"),)) for number, title in enumerate(titles)]
+    pages = [
+        Page(f"P{number}", title, (Paragraph(0, "the city"),))
+        for number, title in enumerate(titles)
+    ]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
     for query in own_queries(kb.searcher.shards, model, 50):
         assert query.removeprefix("Paris [SEP] ") in SLOTS

@@ -1,4 +1,6 @@
-"""Strangers: a knowledge base that came from elsewhere, with links in it, has nothing outside it written or removed."""
+"""Strangers: a knowledge base that came from elsewhere, with links in it, has nothing outside it
+written or removed.
+"""
 
 import os
 import shutil
@@ -75,13 +77,15 @@ def test_no_command_writes_through_a_link_of_a_stranger(
     for change in changes:
         with pytest.raises(KbqError) as refusal:
             change()
-        assert str(refusal.value).startswith(f"{link} is a link, and a knowledge base has none") or (
-            "already holds a knowledge base" in str(refusal.value)
-        )
+        assert str(refusal.value).startswith(
+            f"{link} is a link, and a knowledge base has none"
+        ) or ("already holds a knowledge base" in str(refusal.value))
         assert snapshot(elsewhere) == before
 
 
-@pytest.mark.parametrize("place", ["building.json.0123456789ab.tmp", "shard-00000", "shard-00000/texts.bin", "x"])
+@pytest.mark.parametrize(
+    "place", ["building.json.0123456789ab.tmp", "shard-00000", "shard-00000/texts.bin", "x"]
+)
 def test_a_build_that_a_stranger_began_writes_through_no_link(
     place: str, model: Model, elsewhere: Path, tmp_path: Path
 ) -> None:
@@ -90,28 +94,45 @@ def test_a_build_that_a_stranger_began_writes_through_no_link(
     link, before = plant(tmp_path / "theirs", place, elsewhere), snapshot(elsewhere)
     with pytest.raises(KbqError) as refusal:
         KnowledgeBase.build(NEW, tmp_path / "theirs", model)
-    assert str(refusal.value).startswith(f"{link} is a link, and a knowledge base has none: put a copy in its place")
+    assert str(refusal.value).startswith(
+        f"{link} is a link, and a knowledge base has none: put a copy in its place"
+    )
     assert snapshot(elsewhere) == before
 
 
-def test_a_pipe_or_a_device_in_a_knowledge_base_is_refused(kb_folder: Path, model: Model, tmp_path: Path) -> None:
+def test_a_pipe_or_a_device_in_a_knowledge_base_is_refused(
+    kb_folder: Path, model: Model, tmp_path: Path
+) -> None:
     shutil.copytree(kb_folder, tmp_path / "theirs")
     os.mkfifo(tmp_path / "theirs" / "shard-00000" / "pipe")
-    with pytest.raises(KbqError, match=r"shard-00000/pipe is a device or a pipe, and a knowledge base has none"):
+    with pytest.raises(
+        KbqError, match=r"shard-00000/pipe is a device or a pipe, and a knowledge base has none"
+    ):
         KnowledgeBase.open(tmp_path / "theirs", model)
 
 
-def test_a_knowledge_base_may_be_reached_by_a_link(kb_folder: Path, model: Model, tmp_path: Path) -> None:
+def test_a_knowledge_base_may_be_reached_by_a_link(
+    kb_folder: Path, model: Model, tmp_path: Path
+) -> None:
     shutil.copytree(kb_folder, tmp_path / "mine")
     (tmp_path / "linked").symlink_to("mine")
     assert KnowledgeBase.open(tmp_path / "linked", model).delete("P1").counts.pages == 11
     assert KnowledgeBase.open(tmp_path / "mine", model).counts.pages == 11
 
 
-def test_merged_knowledge_bases_share_files_and_can_be_changed(kb_folder: Path, model: Model, tmp_path: Path) -> None:
+def test_merged_knowledge_bases_share_files_and_can_be_changed(
+    kb_folder: Path, model: Model, tmp_path: Path
+) -> None:
     merge(tmp_path / "merged", [kb_folder])
     shared = (tmp_path / "merged" / "shard-00000" / "vectors.npy").stat()
     assert shared.st_nlink > 1
     before = snapshot(kb_folder)
-    assert KnowledgeBase.open(tmp_path / "merged", model).delete("P1").update(NEW).compact().counts.pages == 12
+    assert (
+        KnowledgeBase.open(tmp_path / "merged", model)
+        .delete("P1")
+        .update(NEW)
+        .compact()
+        .counts.pages
+        == 12
+    )
     assert snapshot(kb_folder) == before

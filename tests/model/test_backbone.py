@@ -43,11 +43,15 @@ def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
 def test_a_tokenizer_without_offsets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = SimpleNamespace(is_fast=False)
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: slow)
-    with pytest.raises(ModelError, match=r"the tokenizer of slow gives no character offsets: .*tokenizer\.json"):
+    with pytest.raises(
+        ModelError, match=r"the tokenizer of slow gives no character offsets: .*tokenizer\.json"
+    ):
         load_tokenizer("slow")
 
 
-def test_a_tokenizer_without_separator_is_refused(tmp_path: Path, make_tokenizer: Callable[..., Any]) -> None:
+def test_a_tokenizer_without_separator_is_refused(
+    tmp_path: Path, make_tokenizer: Callable[..., Any]
+) -> None:
     make_tokenizer(cls_token=None, sep_token=None).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="has no cls and no sep token: use a BERT-like checkpoint"):
         load_tokenizer(tmp_path)
@@ -55,12 +59,20 @@ def test_a_tokenizer_without_separator_is_refused(tmp_path: Path, make_tokenizer
 
 @pytest.mark.slow  # transformers is loaded in a process for each
 @pytest.mark.parametrize(
-    ("read", "changed"), [(empty_backbone, {"num_labels": 10**8}), (pretrained_backbone, {"hidden_dim": 10**9})]
+    ("read", "changed"),
+    [(empty_backbone, {"num_labels": 10**8}), (pretrained_backbone, {"hidden_dim": 10**9})],
 )
 def test_a_network_is_no_larger_than_its_weights(
     read: Callable[[Path], Any], changed: dict[str, int], tmp_path: Path
 ) -> None:
-    sizes = {"dim": 8, "n_heads": 1, "hidden_dim": 8, "vocab_size": 10, "n_layers": 1, "max_position_embeddings": 8}
+    sizes = {
+        "dim": 8,
+        "n_heads": 1,
+        "hidden_dim": 8,
+        "vocab_size": 10,
+        "n_layers": 1,
+        "max_position_embeddings": 8,
+    }
     network = transformers.DistilBertModel(transformers.DistilBertConfig(**sizes))
     network.save_pretrained(tmp_path)
     assert read(tmp_path).config.dim == 8
@@ -75,9 +87,13 @@ def test_weights_are_no_larger_than_their_network(checkpoint: Path, tmp_path: Pa
     shutil.copytree(checkpoint, tmp_path / "m")
     with next((tmp_path / "m").glob("*.safetensors")).open("r+b") as file:
         file.truncate(2**33)  # without taking any room
-    with pytest.raises(ModelError, match=r"it is of a network of [\d,]+ numbers, and the weights have 8,5\d\d,"):
+    with pytest.raises(
+        ModelError, match=r"it is of a network of [\d,]+ numbers, and the weights have 8,5\d\d,"
+    ):
         empty_backbone(tmp_path / "m")
-    with pytest.raises(ModelError, match=r"it is of a network of [\d,]+ numbers, and the weights have 8,5\d\d,"):
+    with pytest.raises(
+        ModelError, match=r"it is of a network of [\d,]+ numbers, and the weights have 8,5\d\d,"
+    ):
         pretrained_backbone(tmp_path / "m")
 
 
@@ -89,7 +105,10 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path, checkpoint: Path) -
 
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
 def test_a_checkpoint_has_no_pooler(
-    activation: str, make_checkpoint: Callable[..., Path], bert_config: Callable[..., Any], tmp_path: Path
+    activation: str,
+    make_checkpoint: Callable[..., Path],
+    bert_config: Callable[..., Any],
+    tmp_path: Path,
 ) -> None:
     network = pretrained_backbone(make_checkpoint(tmp_path, bert_config(hidden_act=activation)))
     assert isinstance(network, Bert) is (activation == "gelu")
@@ -101,7 +120,10 @@ def same(network: torch.nn.Module, model: Model) -> bool:
     ours = network.state_dict()
     begin = next(name for name in ours if name.endswith("embeddings.word_embeddings.weight"))
     begin = begin.removesuffix("embeddings.word_embeddings.weight")
-    return all(torch.equal(ours[begin + name], value) for name, value in model.phrases.backbone.state_dict().items())
+    return all(
+        torch.equal(ours[begin + name], value)
+        for name, value in model.phrases.backbone.state_dict().items()
+    )
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
@@ -121,15 +143,22 @@ def test_every_training_starts_from_a_models_weights(
 
 def test_a_query_encoder_leads_to_its_model(model_folder: Path, tmp_path: Path) -> None:
     Model.open(model_folder, "cpu").save_query_encoder(tmp_path / "tuned", {})
-    with pytest.raises(ModelError, match=r"tuned holds a query encoder for the model .*: start from that"):
+    with pytest.raises(
+        ModelError, match=r"tuned holds a query encoder for the model .*: start from that"
+    ):
         pretrained_backbone(tmp_path / "tuned")
-    assert Model.open(tmp_path / "tuned", "cpu").source == str(tmp_path / "tuned")  # what is built with it names it
+    assert Model.open(tmp_path / "tuned", "cpu").source == str(
+        tmp_path / "tuned"
+    )  # what is built with it names it
 
 
 def test_a_damaged_model_is_refused(new_model: Callable[..., Model], tmp_path: Path) -> None:
     new_model().save(tmp_path / "m")
     (tmp_path / "m" / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ModelError, match=r"m/model\.safetensors is damaged \(it has 0 of [\d,]+ bytes\): restore it"):
+    with pytest.raises(
+        ModelError,
+        match=r"m/model\.safetensors is damaged \(it has 0 of [\d,]+ bytes\): restore it",
+    ):
         pretrained_backbone(tmp_path / "m")
 
 
@@ -155,6 +184,7 @@ def test_no_room_for_temporary_files_is_said(
 
     monkeypatch.setattr("kbq.model.backbone.save_file", full)
     with pytest.raises(
-        ModelError, match=r"cannot be written \(No space left on device\): free disk space, or set TMPDIR"
+        ModelError,
+        match=r"cannot be written \(No space left on device\): free disk space, or set TMPDIR",
     ):
         pretrained_backbone(tmp_path / "m")

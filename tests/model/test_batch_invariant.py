@@ -1,4 +1,6 @@
-"""Apart: a query has the same bits alone and in any batch, and but for rounding the vectors that a batch has."""
+"""Apart: a query has the same bits alone and in any batch, and but for rounding the vectors that a
+batch has.
+"""
 
 import copy
 from collections.abc import Callable
@@ -23,12 +25,17 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(params=["bert", "distilbert"])
 def backbone(
-    request: pytest.FixtureRequest, checkpoint: Path, make_checkpoint: Callable[..., Path], tmp_path: Path
+    request: pytest.FixtureRequest,
+    checkpoint: Path,
+    make_checkpoint: Callable[..., Path],
+    tmp_path: Path,
 ) -> object:
     """kbq's own BERT, and another network, which transformers reads."""
     if request.param == "bert":
         return pretrained_backbone(checkpoint)
-    config = transformers.DistilBertConfig(vocab_size=200, dim=16, n_layers=2, n_heads=2, hidden_dim=32)
+    config = transformers.DistilBertConfig(
+        vocab_size=200, dim=16, n_layers=2, n_heads=2, hidden_dim=32
+    )
     return pretrained_backbone(make_checkpoint(tmp_path / "other", config))
 
 
@@ -47,7 +54,9 @@ def test_a_query_has_the_same_bits_in_any_batch(
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_apart_is_as_together_but_for_rounding(backbone: object, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apart_is_as_together_but_for_rounding(
+    backbone: object, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kbq.model.devices.fast_dtype", lambda device: torch.float32)
     encoder = QueryEncoder(backbone, shared).eval()
     with torch.inference_mode():
@@ -56,7 +65,9 @@ def test_apart_is_as_together_but_for_rounding(backbone: object, shared: bool, m
         assert np.abs(apart - expected).max() < 1e-4
 
 
-def test_all_batches_of_a_gpu_have_one_shape_for_a_length(backbone: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_batches_of_a_gpu_have_one_shape_for_a_length(
+    backbone: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encoder, shapes = QueryEncoder(backbone, True).eval(), set()
 
     def remembering(ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,9 +106,10 @@ def test_what_is_recorded_follows_inputs_shapes_and_weights(model_folder: Path) 
             given = ids, torch.ones_like(ids)
             with torch.inference_mode(), autocast(device, queries.start):
                 expected = queries(*given)
-            assert [torch.equal(one, other) for one, other in zip(recorded(*given), expected, strict=True)] == [
-                True
-            ] * 2
+            assert [
+                torch.equal(one, other)
+                for one, other in zip(recorded(*given), expected, strict=True)
+            ] == [True] * 2
 
     check()
     with torch.no_grad():

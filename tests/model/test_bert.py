@@ -1,4 +1,6 @@
-"""BERT: hidden states equal those of transformers, and packed linear layers compute the same as PyTorch's."""
+"""BERT: hidden states equal those of transformers, and packed linear layers compute the same as
+PyTorch's.
+"""
 
 import copy
 import json
@@ -56,7 +58,9 @@ def test_states_are_those_of_transformers(
 def test_batches_of_all_sizes_multiply_few_numbers_of_rows(checkpoint: Path) -> None:
     sizes = {count: len(more_rows(torch.ones(count, 1))) for count in range(1, 2**13)}
     assert all(count <= size <= max(count * 17 / 16, count + 15) for count, size in sizes.items())
-    assert all(size % 16 == 0 for size in sizes.values())  # fewer rows may be rounded in another way
+    assert all(
+        size % 16 == 0 for size in sizes.values()
+    )  # fewer rows may be rounded in another way
     assert len({size for count, size in sizes.items() if 1024 < count <= 2048}) == 16
     network = pretrained_backbone(checkpoint)
     multiplied = set()
@@ -68,7 +72,10 @@ def test_batches_of_all_sizes_multiply_few_numbers_of_rows(checkpoint: Path) -> 
 
 
 def test_rows_that_are_added_change_nothing(checkpoint: Path) -> None:
-    own, theirs = pretrained_backbone(checkpoint).double(), transformers.AutoModel.from_pretrained(checkpoint).double()
+    own, theirs = (
+        pretrained_backbone(checkpoint).double(),
+        transformers.AutoModel.from_pretrained(checkpoint).double(),
+    )
     ids = torch.randint(5, 60, (7, 11), generator=torch.Generator().manual_seed(0))
     mask = (torch.arange(11) < torch.tensor([11, 3, 9, 1, 11, 5, 10])[:, None]).long()
     states, truth = (network.eval()(ids, mask).last_hidden_state for network in (own, theirs))
@@ -78,10 +85,17 @@ def test_rows_that_are_added_change_nothing(checkpoint: Path) -> None:
 
 def test_gradients_are_those_of_transformers(checkpoint: Path) -> None:
     gradients = []
-    for network in (pretrained_backbone(checkpoint), transformers.AutoModel.from_pretrained(checkpoint)):
+    for network in (
+        pretrained_backbone(checkpoint),
+        transformers.AutoModel.from_pretrained(checkpoint),
+    ):
         network.double().eval()
-        network(input_ids=IDS, attention_mask=MASKS["padded"]).last_hidden_state[:, 0].square().sum().backward()
-        gradients.append({name: p.grad for name, p in network.named_parameters() if p.grad is not None})
+        network(input_ids=IDS, attention_mask=MASKS["padded"]).last_hidden_state[
+            :, 0
+        ].square().sum().backward()
+        gradients.append(
+            {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+        )
     own, truth = gradients
     assert own.keys() == truth.keys()
     for name, grad in own.items():
@@ -92,7 +106,9 @@ def test_dropout_works_in_training_everywhere(checkpoint: Path) -> None:
     trained = pretrained_backbone(checkpoint)
     assert not any(module.training for module in trained.modules())
     (still,) = trained(IDS)
-    places = [name for name, module in trained.named_modules() if isinstance(module, torch.nn.Dropout)]
+    places = [
+        name for name, module in trained.named_modules() if isinstance(module, torch.nn.Dropout)
+    ]
     assert len(places) == 1 + 3 * 2
     for place in places:
         network = copy.deepcopy(trained).train()
@@ -107,7 +123,9 @@ def test_a_copy_attends_with_its_own_dropout(checkpoint: Path) -> None:
     for module in copy.deepcopy(trained).modules():
         if isinstance(module, SelfAttention):
             module.dropout.p = 1.0
-            assert not module.train()(torch.randn(16, 16), [Group(slice(3), torch.Size((1, 3)), None)]).any()
+            assert not module.train()(
+                torch.randn(16, 16), [Group(slice(3), torch.Size((1, 3)), None)]
+            ).any()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +138,9 @@ def test_a_copy_attends_with_its_own_dropout(checkpoint: Path) -> None:
         {"model_type": "roberta"},
     ],
 )
-def test_only_the_bert_that_it_knows_is_taken(other: dict[str, Any], bert_config: Callable[..., Any]) -> None:
+def test_only_the_bert_that_it_knows_is_taken(
+    other: dict[str, Any], bert_config: Callable[..., Any]
+) -> None:
     written = bert_config().to_dict()
     assert is_bert(written)
     assert not is_bert(written | other)
@@ -129,9 +149,15 @@ def test_only_the_bert_that_it_knows_is_taken(other: dict[str, Any], bert_config
 
 def test_where_a_configuration_is_silent_it_is_bert_base(bert_config: Callable[..., Any]) -> None:
     base = transformers.BertConfig()
-    assert {name: getattr(base, name) for name in NUMBERS} == {name: getattr(BertConfig, name) for name in NUMBERS}
+    assert {name: getattr(base, name) for name in NUMBERS} == {
+        name: getattr(BertConfig, name) for name in NUMBERS
+    }
     config = BertConfig({"model_type": "bert", "hidden_size": 24})
-    assert (config.hidden_size, config.num_attention_heads, config.layer_norm_eps) == (24, 12, 1e-12)
+    assert (config.hidden_size, config.num_attention_heads, config.layer_norm_eps) == (
+        24,
+        12,
+        1e-12,
+    )
 
 
 def test_transformers_reads_the_configuration_that_is_saved(
@@ -140,7 +166,9 @@ def test_transformers_reads_the_configuration_that_is_saved(
     model.save(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "bert"
     read, given = transformers.AutoConfig.from_pretrained(tmp_path), bert_config()
-    assert {name: getattr(read, name) for name in NUMBERS} == {name: getattr(given, name) for name in NUMBERS}
+    assert {name: getattr(read, name) for name in NUMBERS} == {
+        name: getattr(given, name) for name in NUMBERS
+    }
 
 
 @pytest.mark.parametrize("text", ["[]", '"model_type"', "{", "null"])
@@ -158,7 +186,9 @@ def test_a_checkpoint_of_no_layers_is_refused(
     make_checkpoint: Callable[..., Path], bert_config: Callable[..., Any], tmp_path: Path
 ) -> None:
     folder = make_checkpoint(tmp_path, bert_config(num_hidden_layers=0))
-    with pytest.raises(ModelError, match="num_hidden_layers is 0, must be a number from 1 to 1,000"):
+    with pytest.raises(
+        ModelError, match="num_hidden_layers is 0, must be a number from 1 to 1,000"
+    ):
         pretrained_backbone(folder)
 
 
@@ -169,11 +199,17 @@ def test_a_checkpoint_of_no_layers_is_refused(
             {"num_attention_heads": 3},
             r"json is damaged \(hidden_size is 16, must be a multiple of num_attention_heads, 3",
         ),
-        ({"num_attention_heads": 0}, r"damaged \(num_attention_heads is 0, must be a number from 1 to 100,000,000"),
+        (
+            {"num_attention_heads": 0},
+            r"damaged \(num_attention_heads is 0, must be a number from 1 to 100,000,000",
+        ),
         ({"hidden_size": "x"}, r"config.json is damaged \(hidden_size is 'x', must be a number"),
         ({"hidden_size": None}, r"config.json is damaged \(hidden_size is None"),
         ({"hidden_size": float("inf")}, r"config.json is damaged \(hidden_size is inf"),
-        ({"layer_norm_eps": -1}, r"damaged \(layer_norm_eps is -1, must be a number from 0 to 100,000,000"),
+        (
+            {"layer_norm_eps": -1},
+            r"damaged \(layer_norm_eps is -1, must be a number from 0 to 100,000,000",
+        ),
         ({"vocab_size": 2**50}, r"config.json is damaged \("),
         ({"hidden_act": None}, "has a damaged config.json: "),
         ({"model_type": "no such type"}, "has a damaged config.json: "),
@@ -182,7 +218,11 @@ def test_a_checkpoint_of_no_layers_is_refused(
     ],
 )
 def test_a_damaged_configuration_is_refused(
-    damage: dict[str, Any], message: str, model: Model, seal_again: Callable[[Path], None], tmp_path: Path
+    damage: dict[str, Any],
+    message: str,
+    model: Model,
+    seal_again: Callable[[Path], None],
+    tmp_path: Path,
 ) -> None:
     model.save(tmp_path)
     written = json.loads((tmp_path / "config.json").read_text())
@@ -237,7 +277,9 @@ def test_changed_weights_are_seen(name: str, is_cast: bool) -> None:
     made, states = layer(), torch.randn(5, 48)
 
     def is_right() -> bool:
-        with torch.autocast("cpu", torch.bfloat16, enabled=is_cast):  # it remembers weights till its end
+        with torch.autocast(
+            "cpu", torch.bfloat16, enabled=is_cast
+        ):  # it remembers weights till its end
             return unlike(made, states) < (0.1 if is_cast else 1e-4)
 
     assert is_right()
@@ -312,7 +354,9 @@ def test_autocast_decides_the_type() -> None:
 
 def test_without_onednn_products_are_the_usual_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> torch.Tensor:
-        raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute '_reorder_linear_weight'")
+        raise AttributeError(
+            "'_OpNamespace' 'mkldnn' object has no attribute '_reorder_linear_weight'"
+        )
 
     monkeypatch.setattr(bert, "_reordered", missing)
     can_pack.cache_clear()

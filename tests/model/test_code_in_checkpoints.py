@@ -1,4 +1,6 @@
-"""Code in checkpoints: whatever a folder brings and whatever is typed, none of its code runs and nothing is asked."""
+"""Code in checkpoints: whatever a folder brings and whatever is typed, none of its code runs and
+nothing is asked.
+"""
 
 import ast
 import io
@@ -25,7 +27,9 @@ from kbq.reading.reader import Reader
 from kbq.words.sparta import SpartaConfig, SpartaModel
 
 PACKAGE = Path(kbq.__file__).parent
-NEEDS_CODE = "needs code of its own, and kbq runs none: use a checkpoint that transformers itself can read"
+NEEDS_CODE = (
+    "needs code of its own, and kbq runs none: use a checkpoint that transformers itself can read"
+)
 MORE_THAN_TENSORS = "are damaged, or hold more than tensors: use a checkpoint with safetensors"
 CALLS = ("from_pretrained", "from_config")
 CODE = """
@@ -65,7 +69,9 @@ def own_classes(folder: Path, marker: Path) -> None:
     """A kind of network that only the folder's own code knows."""
     add_code(folder, marker)
     classes = {"AutoConfig": "code.Config"}
-    classes |= dict.fromkeys(("AutoModel", "AutoModelForQuestionAnswering", "AutoModelForSeq2SeqLM"), "code.Network")
+    classes |= dict.fromkeys(
+        ("AutoModel", "AutoModelForQuestionAnswering", "AutoModelForSeq2SeqLM"), "code.Network"
+    )
     change(folder / "config.json", model_type="theirs", auto_map=classes)
 
 
@@ -83,7 +89,10 @@ def own_part(folder: Path, marker: Path) -> None:
     theirs: dict[str, object] = {"model_type": "clip_vision_model", "name_or_path": str(folder)}
     theirs |= {"auto_map": {"AutoModelForCausalLM": f"{folder}--code.Network"}}
     encoder = json.loads((folder / "config.json").read_text("utf-8"))
-    parts = {"encoder": encoder, "decoder": theirs | {"is_decoder": True, "add_cross_attention": True}}
+    parts = {
+        "encoder": encoder,
+        "decoder": theirs | {"is_decoder": True, "add_cross_attention": True},
+    }
     whole = {"model_type": "encoder-decoder", "is_encoder_decoder": True, **parts}
     (folder / "config.json").write_text(json.dumps(whole), "utf-8")
 
@@ -94,13 +103,18 @@ PADDING = bytes(20_000)  # a file of weights has as many bytes as its network ha
 def pickled(folder: Path, marker: Path) -> None:
     """Weights as a pickle that runs when it is read."""
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weights": RunsWhenRead(marker)}, protocol=2) + PADDING)
+    (folder / "pytorch_model.bin").write_bytes(
+        pickle.dumps({"weights": RunsWhenRead(marker)}, protocol=2) + PADDING
+    )
 
 
 def zipped_pickle(folder: Path, marker: Path) -> None:
     """The same in the present format of torch."""
     (folder / "model.safetensors").unlink()
-    torch.save({"weights": RunsWhenRead(marker), "others": torch.zeros(len(PADDING))}, folder / "pytorch_model.bin")
+    torch.save(
+        {"weights": RunsWhenRead(marker), "others": torch.zeros(len(PADDING))},
+        folder / "pytorch_model.bin",
+    )
 
 
 Spoil = Callable[[Path, Path], None]
@@ -148,9 +162,17 @@ def test_a_knowledge_base_that_names_such_a_model_is_refused(
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("spoil", "sentence"), [(own_classes, NEEDS_CODE), (pickled, MORE_THAN_TENSORS)])
+@pytest.mark.parametrize(
+    ("spoil", "sentence"), [(own_classes, NEEDS_CODE), (pickled, MORE_THAN_TENSORS)]
+)
 def test_such_a_reader_is_refused(
-    spoil: Spoil, sentence: str, run: Run, qa_checkpoint: Path, kb_folder: Path, tmp_path: Path, marker: Path
+    spoil: Spoil,
+    sentence: str,
+    run: Run,
+    qa_checkpoint: Path,
+    kb_folder: Path,
+    tmp_path: Path,
+    marker: Path,
 ) -> None:
     theirs = tmp_path / "theirs"
     shutil.copytree(qa_checkpoint, theirs)
@@ -205,8 +227,12 @@ def test_nothing_that_reads_a_checkpoint_runs_code(
     assert {name for name, error in told.items() if error.endswith(sentence)} == refused_for_it
 
 
-@pytest.mark.parametrize("content", [b"PK\x03\x04", b"\x80\x02}q", b"\x80\x02c__builtin__\neval\n.", b"text"])
-def test_a_damaged_checkpoint_of_torch_is_one_sentence(content: bytes, checkpoint: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content", [b"PK\x03\x04", b"\x80\x02}q", b"\x80\x02c__builtin__\neval\n.", b"text"]
+)
+def test_a_damaged_checkpoint_of_torch_is_one_sentence(
+    content: bytes, checkpoint: Path, tmp_path: Path
+) -> None:
     shutil.copytree(checkpoint, tmp_path / "theirs")
     (tmp_path / "theirs" / "model.safetensors").unlink()
     (tmp_path / "theirs" / "pytorch_model.bin").write_bytes(content + PADDING)
@@ -218,7 +244,9 @@ def test_a_damaged_checkpoint_of_torch_is_one_sentence(content: bytes, checkpoin
 
 
 def calls(path: Path) -> list[ast.Call]:
-    found = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call))
+    found = (
+        node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)
+    )
     return [call for call in found if isinstance(call.func, ast.Attribute)]
 
 
@@ -235,6 +263,9 @@ def test_every_call_says_that_no_code_may_run() -> None:
         # A worker of page_encoder.py reads what its parent sends.
         if ast.unparse(call.func) == "torch.load" and path.name != "page_encoder.py":
             assert told.get("weights_only") == "True", where
-        if path.name not in ("workers.py", "limited.py"):  # for the same reason; limited.py also reads its own child
+        if path.name not in (
+            "workers.py",
+            "limited.py",
+        ):  # for the same reason; limited.py also reads its own child
             assert ast.unparse(call.func) not in ("pickle.load", "pickle.loads"), where
         assert told.get("allow_pickle", "False") == "False", where

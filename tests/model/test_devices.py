@@ -1,4 +1,6 @@
-"""Devices: the choice of a device, its fast number type, padding, and batches of texts of similar length."""
+"""Devices: the choice of a device, its fast number type, padding, and batches of texts of similar
+length.
+"""
 
 import warnings
 from contextlib import nullcontext
@@ -25,14 +27,19 @@ def test_devices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cuda", "'cuda' does not exist, this machine has 0 CUDA devices.*: use device=cpu or auto"),
+        (
+            "cuda",
+            "'cuda' does not exist, this machine has 0 CUDA devices.*: use device=cpu or auto",
+        ),
         ("cuda:1", "'cuda:1' does not exist, this machine has 0 CUDA devices"),
         ("gpu", "'gpu' is unknown: choose auto, cpu, cuda"),
         ("", "'' is unknown: choose auto, cpu, cuda"),
         ("meta", "'meta' is unknown: choose auto, cpu, cuda"),
     ],
 )
-def test_devices_that_are_not_there(name: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_that_are_not_there(
+    name: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ModelError, match=message):
         choose_device(name)
@@ -40,11 +47,16 @@ def test_devices_that_are_not_there(name: str, message: str, monkeypatch: pytest
 
 def test_a_driver_that_is_too_old_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def too_old() -> None:
-        raise RuntimeError("The NVIDIA driver on your system is too old (found version 10010).\nPlease update it.")
+        raise RuntimeError(
+            "The NVIDIA driver on your system is too old (found version 10010).\nPlease update it."
+        )
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.cuda, "init", too_old)
-    with pytest.raises(ModelError, match=r"0 CUDA devices \(The NVIDIA driver .* \(found version 10010\)\.\): use dev"):
+    with pytest.raises(
+        ModelError,
+        match=r"0 CUDA devices \(The NVIDIA driver .* \(found version 10010\)\.\): use dev",
+    ):
         choose_device("cuda")
 
 
@@ -52,13 +64,19 @@ def test_auto_takes_the_cpu_and_says_once_that_the_driver_is_too_old(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def too_old() -> bool:
-        warnings.warn("CUDA initialization: The NVIDIA driver is too old (found version 10010).\nUpdate", stacklevel=2)
+        warnings.warn(
+            "CUDA initialization: The NVIDIA driver is too old (found version 10010).\nUpdate",
+            stacklevel=2,
+        )
         return False
 
     monkeypatch.setattr(torch.cuda, "is_available", too_old)
     devices._log_once.cache_clear()
     assert [choose_device("auto"), choose_device("auto")] == [torch.device("cpu")] * 2
-    told = "PyTorch warns of the GPU: CUDA initialization: The NVIDIA driver is too old (found version 10010)."
+    told = (
+        "PyTorch warns of the GPU: CUDA initialization: The NVIDIA driver is too old (found "
+        "version 10010)."
+    )
     assert [record.message for record in caplog.records] == [told]
 
 
@@ -69,11 +87,15 @@ def test_a_gpu_that_does_not_compute_is_not_taken(monkeypatch: pytest.MonkeyPatc
     assert choose_device("auto") == choose_device("cuda") == torch.device("cuda")
     monkeypatch.setattr(devices, "_why_not", lambda gpu: "CUDA error: no kernel image is available")
     assert choose_device("auto") == torch.device("cpu")
-    with pytest.raises(ModelError, match=r"'cuda' cannot be used \(CUDA error: no kernel image is available\): use"):
+    with pytest.raises(
+        ModelError, match=r"'cuda' cannot be used \(CUDA error: no kernel image is available\): use"
+    ):
         choose_device("cuda")
 
 
-def test_the_gpu_that_is_asked_for_is_the_one_that_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_that_is_asked_for_is_the_one_that_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tried: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(devices, "_why_not", tried.append)
@@ -91,7 +113,11 @@ def test_a_gpu_without_bf16_computes_in_float16(
     knows_bf16: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device", lambda gpu: nullcontext())
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: knows_bf16 or including_emulation)
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation: knows_bf16 or including_emulation,
+    )
     assert devices.fast_dtype.__wrapped__(torch.device("cuda:0")) == dtype
 
 
@@ -104,20 +130,29 @@ def test_a_fast_copy_is_one_of_its_own(checkpoint: Path) -> None:
     assert all(torch.equal(before[name], value) for name, value in trained.state_dict().items())
 
 
-def test_a_fast_copy_computes_the_same_states(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fast_copy_computes_the_same_states(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(devices, "fast_dtype", lambda device: torch.float32)
     trained = pretrained_backbone(checkpoint).eval()
-    ids, mask = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+    ids, mask = (
+        torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]]),
+        torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
+    )
     with torch.inference_mode():
         states, fast = (
             hidden_states(network, ids, mask, None)
             for network in (trained, devices.fast_copy(trained, torch.device("cpu")))
         )
-    assert torch.allclose(states[mask.bool()], fast[mask.bool()], atol=1e-5)  # fused attention against plain
+    assert torch.allclose(
+        states[mask.bool()], fast[mask.bool()], atol=1e-5
+    )  # fused attention against plain
 
 
 @given(st.lists(st.integers(1, 40)), st.integers(1, 100))
-def test_buckets_hold_every_text_once_and_respect_the_limit(lengths: list[int], max_tokens: int) -> None:
+def test_buckets_hold_every_text_once_and_respect_the_limit(
+    lengths: list[int], max_tokens: int
+) -> None:
     batches = buckets(lengths, max_tokens)
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:
@@ -129,7 +164,9 @@ def test_buckets_group_texts_of_similar_length() -> None:
     assert buckets([], max_tokens=8) == []
 
 
-@pytest.mark.parametrize(("longest", "padded"), [(1, 1), (159, 159), (160, 160), (161, 176), (176, 176), (250, 256)])
+@pytest.mark.parametrize(
+    ("longest", "padded"), [(1, 1), (159, 159), (160, 160), (161, 176), (176, 176), (250, 256)]
+)
 def test_long_rows_are_padded_to_a_multiple(longest: int, padded: int) -> None:
     matrix = pad([[7] * longest, [8]], 0, torch.device("cpu"))
     assert matrix.tolist() == [[7] * longest + [0] * (padded - longest), [8] + [0] * (padded - 1)]

@@ -55,7 +55,9 @@ def phrase_vectors(model: Model) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_float32_comes_back_exactly(new_model: Callable[..., Model], tmp_path: Path, shared: bool) -> None:
+def test_float32_comes_back_exactly(
+    new_model: Callable[..., Model], tmp_path: Path, shared: bool
+) -> None:
     model = new_model(shared_query_encoder=shared)
     if not shared:
         with torch.no_grad():
@@ -70,23 +72,34 @@ def test_float32_comes_back_exactly(new_model: Callable[..., Model], tmp_path: P
     }
     assert (opened.queries.start is opened.queries.end) == shared
     assert (phrase_vectors(opened) == phrase_vectors(model)).all()
-    for read, kept in zip(opened.encode_queries(QUERIES), model.encode_queries(QUERIES), strict=True):
+    for read, kept in zip(
+        opened.encode_queries(QUERIES), model.encode_queries(QUERIES), strict=True
+    ):
         assert (read == kept).all()
     assert (opened.scale == model.scale).all()
 
 
-def test_two_query_encoders_differ_and_cost_a_second_backbone(new_model: Callable[..., Model], tmp_path: Path) -> None:
+def test_two_query_encoders_differ_and_cost_a_second_backbone(
+    new_model: Callable[..., Model], tmp_path: Path
+) -> None:
     for shared in (True, False):
         new_model(shared_query_encoder=shared).save(tmp_path / str(shared))
-    names = {shared: load_file(tmp_path / str(shared) / "model.safetensors").keys() for shared in (True, False)}
+    names = {
+        shared: load_file(tmp_path / str(shared) / "model.safetensors").keys()
+        for shared in (True, False)
+    }
     assert any(name.startswith("queries.start_head.") for name in names[True])
     assert not any(name.startswith("queries.end.") for name in names[True])
     assert any(name.startswith("queries.end.") for name in names[False])
     assert not any("_head" in name for name in names[False])
-    assert sum("word_embeddings" in name for name in [*names[True], *names[False]]) == 2  # one table each
+    assert (
+        sum("word_embeddings" in name for name in [*names[True], *names[False]]) == 2
+    )  # one table each
 
 
-def test_int8_is_close_and_a_third_of_the_bytes(new_model: Callable[..., Model], tmp_path: Path) -> None:
+def test_int8_is_close_and_a_third_of_the_bytes(
+    new_model: Callable[..., Model], tmp_path: Path
+) -> None:
     model = new_model()
     model.save(tmp_path / "whole")
     model.save(tmp_path / "small", "int8")
@@ -100,10 +113,14 @@ def test_int8_is_close_and_a_third_of_the_bytes(new_model: Callable[..., Model],
             assert stored[name].dtype == torch.int8
             steps = stored[f"{name}.scale"]
             assert (torch.abs(stored[name].float() * steps - tensor) <= steps / 2 * 1.001).all()
-    assert sum(tensor.nbytes for tensor in stored.values()) < 0.55 * sum(tensor.nbytes for tensor in whole.values())
+    assert sum(tensor.nbytes for tensor in stored.values()) < 0.55 * sum(
+        tensor.nbytes for tensor in whole.values()
+    )
 
 
-def test_the_fingerprint_is_of_the_phrase_side_alone(new_model: Callable[..., Model], tmp_path: Path) -> None:
+def test_the_fingerprint_is_of_the_phrase_side_alone(
+    new_model: Callable[..., Model], tmp_path: Path
+) -> None:
     model = new_model()
     prints = []
     changes: list[torch.Tensor | None] = [
@@ -126,12 +143,17 @@ def without(name: str) -> Callable[[Path], None]:
 
     def damage(folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")
-        save_file({key: value for key, value in weights.items() if key != name}, folder / "model.safetensors")
+        save_file(
+            {key: value for key, value in weights.items() if key != name},
+            folder / "model.safetensors",
+        )
 
     return damage
 
 
-def changed(change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> Callable[[Path], None]:
+def changed(
+    change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]],
+) -> Callable[[Path], None]:
     """Adds tensors to the weights, or replaces them."""
 
     def damage(folder: Path) -> None:
@@ -162,7 +184,9 @@ def with_config(**fields: object) -> Callable[[Path], None]:
 
     def damage(folder: Path) -> None:
         written = json.loads((folder / "kbq.json").read_text())
-        config = {name: value for name, value in (written["config"] | fields).items() if value is not None}
+        config = {
+            name: value for name, value in (written["config"] | fields).items() if value is not None
+        }
         write_record(folder / "kbq.json", {"config": config, "files": written["files"]}, 3)
 
     return damage
@@ -215,9 +239,18 @@ CHANGED = rf"is damaged \(its content has changed\): {RESTORE}"
     ("damage", "message"),
     [
         (shutil.rmtree, "does not exist"),
-        (lambda folder: (folder / "kbq.json").unlink(), "is not a kbq model .no kbq.json.: make one with"),
-        (lambda folder: (folder / "kbq.json").write_text("{"), rf"kbq.json is damaged \(Expecting .*\): {RESTORE}"),
-        (lambda folder: (folder / "kbq.json").write_text("[]"), r"is damaged \(it does not hold a JSON object\)"),
+        (
+            lambda folder: (folder / "kbq.json").unlink(),
+            "is not a kbq model .no kbq.json.: make one with",
+        ),
+        (
+            lambda folder: (folder / "kbq.json").write_text("{"),
+            rf"kbq.json is damaged \(Expecting .*\): {RESTORE}",
+        ),
+        (
+            lambda folder: (folder / "kbq.json").write_text("[]"),
+            r"is damaged \(it does not hold a JSON object\)",
+        ),
         (
             edited('"length_penalty": 0.0', '"length_penalty": 0.2'),
             rf"kbq.json is damaged \(it has changed since it was written\): {RESTORE}",
@@ -227,9 +260,18 @@ CHANGED = rf"is damaged \(its content has changed\): {RESTORE}"
             "has format version 2, this kbq reads 3: use the kbq version that wrote",
         ),
         (lambda folder: (folder / WEIGHTS).unlink(), rf"model.safetensors is missing: {RESTORE}"),
-        (lambda folder: (folder / "config.json").unlink(), rf"model/config.json is missing: {RESTORE}"),
-        (lambda folder: (folder / "tokenizer.json").unlink(), rf"tokenizer.json is missing: {RESTORE}"),
-        (lambda folder: (folder / WEIGHTS).write_bytes(b""), rf"is damaged \(it has 0 of [\d,]+ bytes\): {RESTORE}"),
+        (
+            lambda folder: (folder / "config.json").unlink(),
+            rf"model/config.json is missing: {RESTORE}",
+        ),
+        (
+            lambda folder: (folder / "tokenizer.json").unlink(),
+            rf"tokenizer.json is missing: {RESTORE}",
+        ),
+        (
+            lambda folder: (folder / WEIGHTS).write_bytes(b""),
+            rf"is damaged \(it has 0 of [\d,]+ bytes\): {RESTORE}",
+        ),
         (
             lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-9]),
             rf"model.safetensors is damaged \(it has [\d,]+ of [\d,]+ bytes\): {RESTORE}",
@@ -242,7 +284,10 @@ CHANGED = rf"is damaged \(its content has changed\): {RESTORE}"
             lambda folder: (folder / "casing.json").write_text('{"paris": "PARIS"}'),
             r"casing.json is damaged \(it has come into the folder since the model was written\): take it out",
         ),
-        (lambda folder: shutil.copy(folder / WEIGHTS, folder / "reader.safetensors"), "reader.safetensors is damaged"),
+        (
+            lambda folder: shutil.copy(folder / WEIGHTS, folder / "reader.safetensors"),
+            "reader.safetensors is damaged",
+        ),
     ],
 )
 def test_a_model_that_has_changed_is_refused(
@@ -258,7 +303,11 @@ def test_what_is_not_of_the_model_may_change(model_folder: Path, tmp_path: Path)
     folder = tmp_path / "model"
     shutil.copytree(model_folder, folder)
     (folder / "README.md").write_text("A model card.")
-    for name in ("._kbq.json", "._model.safetensors", "._reader.safetensors"):  # of macOS, on other file systems
+    for name in (
+        "._kbq.json",
+        "._model.safetensors",
+        "._reader.safetensors",
+    ):  # of macOS, on other file systems
         (folder / name).write_bytes(b"\0\5\26\7")
     (folder / "figures").mkdir()
     Model.open(folder, "cpu")
@@ -291,11 +340,20 @@ def test_a_whole_model_that_cannot_be_read_is_not_called_damaged(
         ({"length_penalty": math.inf}, "length_penalty is inf, must be a number, 0 or more"),
         ({"length_penalty": math.nan}, "it holds NaN, which is not a number"),
         ({"lexical_factor": math.nan}, "it holds NaN, which is not a number"),
-        ({"lexical_factor": math.inf}, "Expected `float` <= 1000000.0 - at `$.config.lexical_factor`"),
+        (
+            {"lexical_factor": math.inf},
+            "Expected `float` <= 1000000.0 - at `$.config.lexical_factor`",
+        ),
         ({"lexical_factor": -1}, "Expected `float` >= 0.0 - at `$.config.lexical_factor`"),
-        ({"edge_threshold": math.inf}, "Expected `float` <= 1000000.0 - at `$.config.edge_threshold`"),
+        (
+            {"edge_threshold": math.inf},
+            "Expected `float` <= 1000000.0 - at `$.config.edge_threshold`",
+        ),
         ({"max_query_tokens": 0}, "Expected `int` >= 1 - at `$.config.max_query_tokens`"),
-        ({"marker_tokens": {"[SEP]": 3}}, "Expected `str`, got `int` - at `$.config.marker_tokens[...]`"),
+        (
+            {"marker_tokens": {"[SEP]": 3}},
+            "Expected `str`, got `int` - at `$.config.marker_tokens[...]`",
+        ),
         ({"training": [1]}, "Expected `object`, got `array` - at `$.config.training`"),
         ({"window": 3}, "Expected `object`, got `int` - at `$.config.window`"),
         ({"window": {"length": 19, "overlap": 6, "max_title": 10}}, "in windows of 19 tokens"),
@@ -321,7 +379,10 @@ def test_a_record_that_is_false_is_refused_though_its_digest_fits(
     [
         ("../kbq.json", "it lists .*kbq.json, which is elsewhere"),
         ("/dev/zero", "it lists /dev/zero, which is elsewhere"),
-        ("endless.json", "endless.json is a link, and a model has none: put a copy in its place, or remove it"),
+        (
+            "endless.json",
+            "endless.json is a link, and a model has none: put a copy in its place, or remove it",
+        ),
         ("..", "it is not a file"),
     ],
 )
@@ -342,7 +403,10 @@ def test_a_record_that_lists_other_files_reads_none_of_them(
     ("change", "message"),
     [
         (without("phrases.filter.bias"), "lacks 1 weights, the first is phrases.filter.bias"),
-        (without("queries.end_head.weight"), "lacks 1 weights, the first is queries.end_head.weight"),
+        (
+            without("queries.end_head.weight"),
+            "lacks 1 weights, the first is queries.end_head.weight",
+        ),
         (without(EMBEDDINGS), "lacks 1 weights, the first is " + EMBEDDINGS),
         (without("scale"), "lacks"),
         (wider, "do not fit its config"),
@@ -357,18 +421,27 @@ def test_a_record_that_lists_other_files_reads_none_of_them(
         ),
         (
             shallower,
-            "has 16 weights that its config has no place for, the first is queries.start.encoder.layer.1.",
+            "has 16 weights that its config has no place for, the first is "
+            "queries.start.encoder.layer.1.",
         ),
         (
             # The two query encoders are one: what it says for the end would be the start's, too.
             changed(lambda weights: {"queries.end.embeddings.LayerNorm.bias": torch.ones(16)}),
-            "has 1 weights that its config has no place for, the first is queries.end.embeddings.LayerNorm.bias",
+            "has 1 weights that its config has no place for, the first is "
+            "queries.end.embeddings.LayerNorm.bias",
         ),
         (
-            changed(lambda weights: {"queries.start.embeddings.word_embeddings.weight": weights[EMBEDDINGS] + 1}),
+            changed(
+                lambda weights: {
+                    "queries.start.embeddings.word_embeddings.weight": weights[EMBEDDINGS] + 1
+                }
+            ),
             "the first is queries.start.embeddings.word_embeddings.weight",
         ),
-        (changed(lambda weights: {"reader.head": torch.ones(2)}), "has 1 weights of no network, the first is reader.h"),
+        (
+            changed(lambda weights: {"reader.head": torch.ones(2)}),
+            "has 1 weights of no network, the first is reader.h",
+        ),
     ],
 )
 def test_a_model_that_was_written_like_that_is_refused(
@@ -400,7 +473,9 @@ def test_a_weight_may_be_stored_under_each_of_its_names(
         )
     )(folder)
     seal_again(folder)
-    one, other = (Model.open(place, "cpu").encode_queries(QUERIES) for place in (folder, model_folder))
+    one, other = (
+        Model.open(place, "cpu").encode_queries(QUERIES) for place in (folder, model_folder)
+    )
     assert all((mine == theirs).all() for mine, theirs in zip(one, other, strict=True))
 
 
@@ -413,13 +488,18 @@ def test_an_int8_weight_without_its_scale_is_refused(
     name = "phrases.filter.weight.scale"
     (without(name) if scale is None else changed(lambda weights: {name: scale}))(tmp_path / "model")
     seal_again(tmp_path / "model")
-    with pytest.raises(ModelError, match=r"lacks .*filter\.weight\.scale, a number for each of 2 rows"):
+    with pytest.raises(
+        ModelError, match=r"lacks .*filter\.weight\.scale, a number for each of 2 rows"
+    ):
         _ = Model.open(tmp_path / "model", "cpu").phrases
 
 
 def test_a_folder_that_cannot_be_written_is_said(model: Model, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModelError, match=r"file/model cannot be written \(.*Not a directory.*\): choose another name"):
+    with pytest.raises(
+        ModelError,
+        match=r"file/model cannot be written \(.*Not a directory.*\): choose another name",
+    ):
         model.save(tmp_path / "file" / "model")
 
 
@@ -429,12 +509,16 @@ def test_a_checkpoint_is_no_model(checkpoint: Path) -> None:
 
 
 def test_a_hub_name_that_cannot_be_fetched_is_refused() -> None:
-    with pytest.raises(ModelError, match="model nobody/nothing is not a folder, nor found on the hub"):
+    with pytest.raises(
+        ModelError, match="model nobody/nothing is not a folder, nor found on the hub"
+    ):
         Model.open("nobody/nothing")
 
 
 def test_config_survives_the_file(new_model: Callable[..., Model], tmp_path: Path) -> None:
-    model = new_model(window=WindowShape(50, 20, 5), training={"seed": 7}, filter_threshold=float("-inf"))
+    model = new_model(
+        window=WindowShape(50, 20, 5), training={"seed": 7}, filter_threshold=float("-inf")
+    )
     model.save(tmp_path / "model")
     config = read_config(tmp_path / "model")
     assert config == model.config
@@ -477,19 +561,25 @@ def test_other_bert_like_backbones_work_without_segments(
     model.save(tmp_path / "model")
     opened = Model.open(tmp_path / "model", "cpu")
     assert (phrase_vectors(opened) == phrase_vectors(model)).all()
-    for read, kept in zip(opened.encode_queries(QUERIES), model.encode_queries(QUERIES), strict=True):
+    for read, kept in zip(
+        opened.encode_queries(QUERIES), model.encode_queries(QUERIES), strict=True
+    ):
         assert read.shape == (2, 16)
         assert (read == kept).all()
 
 
 def test_without_unused_tokens_markers_are_ordinary_text(model: Model) -> None:
     assert ModelConfig().marker_tokens == {}
-    assert model.query_tokenizer.marker_ids["[START_ENT]"] == [model.tokenizer.convert_tokens_to_ids("[unused1]")]
+    assert model.query_tokenizer.marker_ids["[START_ENT]"] == [
+        model.tokenizer.convert_tokens_to_ids("[unused1]")
+    ]
 
 
 @pytest.fixture
 def tuned(model_folder: Path, tmp_path: Path) -> Path:
-    """A query encoder for the saved model; its start vectors are longer by one step in each dimension."""
+    """A query encoder for the saved model; its start vectors are longer by one step in each
+    dimension.
+    """
     base = tmp_path / "base"
     shutil.copytree(model_folder, base)
     model = Model.open(base, "cpu")
@@ -514,11 +604,16 @@ def test_a_query_encoder_comes_back_exactly_on_top_of_its_base(
     opened = Model.open(tmp_path / "tuned", "cpu")
     assert opened.config == model.config
     assert (phrase_vectors(opened) == phrase_vectors(base)).all()
-    for read, kept, old in zip(*(one.encode_queries(QUERIES) for one in (opened, model, base)), strict=True):
+    for read, kept, old in zip(
+        *(one.encode_queries(QUERIES) for one in (opened, model, base)), strict=True
+    ):
         assert (read == kept).all()
         assert (read != old).any()
     assert (opened.scale == base.scale).all()
-    assert opened.queries.start.get_input_embeddings().weight is opened.phrases.backbone.get_input_embeddings().weight
+    assert (
+        opened.queries.start.get_input_embeddings().weight
+        is opened.phrases.backbone.get_input_embeddings().weight
+    )
     assert opened.config.phrase_fingerprint == base.config.phrase_fingerprint
     assert opened.config.query_fingerprint != base.config.query_fingerprint
 
@@ -529,7 +624,10 @@ def test_a_query_encoder_is_two_files_without_the_phrase_side(tuned: Path) -> No
     assert all(name.startswith("queries.") for name in names)
     assert not any("word_embeddings" in name for name in names)
     config = read_config(tuned)
-    assert (config.base, config.training["finetuning"]) == (str(tuned.parent / "base"), {"command": "kbq finetune"})
+    assert (config.base, config.training["finetuning"]) == (
+        str(tuned.parent / "base"),
+        {"command": "kbq finetune"},
+    )
 
 
 def test_a_query_encoder_may_be_tuned_further(tuned: Path, tmp_path: Path) -> None:
@@ -537,7 +635,9 @@ def test_a_query_encoder_may_be_tuned_further(tuned: Path, tmp_path: Path) -> No
     model.save_query_encoder(tmp_path / "again", {"command": "second"})
     again = Model.open(tmp_path / "again", "cpu")
     assert again.config.training["finetuning"] == {"command": "second"}
-    for one, other in zip(again.encode_queries(QUERIES), model.encode_queries(QUERIES), strict=True):
+    for one, other in zip(
+        again.encode_queries(QUERIES), model.encode_queries(QUERIES), strict=True
+    ):
         assert (one == other).all()
 
 
@@ -548,17 +648,34 @@ def test_a_query_encoder_may_be_tuned_further(tuned: Path, tmp_path: Path) -> No
             lambda folder: shutil.rmtree(folder.parent / "base"),
             "holds a query encoder for the model .*base: .*not exist",
         ),
-        (lambda folder: (folder / WEIGHTS).unlink(), f"tuned/model.safetensors is missing: {RESTORE}"),
-        (lambda folder: (folder / WEIGHTS).write_bytes(b"x"), r"tuned/model.safetensors is damaged \(it has 1 of "),
+        (
+            lambda folder: (folder / WEIGHTS).unlink(),
+            f"tuned/model.safetensors is missing: {RESTORE}",
+        ),
+        (
+            lambda folder: (folder / WEIGHTS).write_bytes(b"x"),
+            r"tuned/model.safetensors is damaged \(it has 1 of ",
+        ),
         (flipped(WEIGHTS), rf"tuned/model.safetensors {CHANGED}"),
         (without("queries.end_head.weight"), r"tuned/model.safetensors is damaged \(it has "),
-        (edited('"base": "', '"base": "/'), r"tuned/kbq.json is damaged \(it has changed since it was written\)"),
-        (with_config(query_fingerprint="0" * 16), "its query fingerprint is .*, kbq.json names 0000000000000000"),
+        (
+            edited('"base": "', '"base": "/'),
+            r"tuned/kbq.json is damaged \(it has changed since it was written\)",
+        ),
+        (
+            with_config(query_fingerprint="0" * 16),
+            "its query fingerprint is .*, kbq.json names 0000000000000000",
+        ),
         (lambda folder: with_config(base=str(folder))(folder), "tuned"),  # its own base
-        (lambda folder: flipped(WEIGHTS)(folder.parent / "base"), rf"base/model.safetensors {CHANGED}"),
+        (
+            lambda folder: flipped(WEIGHTS)(folder.parent / "base"),
+            rf"base/model.safetensors {CHANGED}",
+        ),
     ],
 )
-def test_what_is_no_whole_query_encoder_is_refused(damage: Callable[[Path], None], message: str, tuned: Path) -> None:
+def test_what_is_no_whole_query_encoder_is_refused(
+    damage: Callable[[Path], None], message: str, tuned: Path
+) -> None:
     damage(tuned)
     assert re.search(message, refused(tuned))
 
@@ -571,10 +688,19 @@ def test_a_query_encoder_that_was_written_without_a_weight_is_refused(
     assert "tuned lacks 1 weights, the first is queries.end_head.weight" in refused(tuned)
 
 
-def test_facts_of_numpy_are_written_as_plain_numbers(new_model: Callable[..., Model], tmp_path: Path) -> None:
-    model = new_model(training={"score": np.float64(0.5), "none": math.nan, "filter": -math.inf, "pair": (1, 2)})
+def test_facts_of_numpy_are_written_as_plain_numbers(
+    new_model: Callable[..., Model], tmp_path: Path
+) -> None:
+    model = new_model(
+        training={"score": np.float64(0.5), "none": math.nan, "filter": -math.inf, "pair": (1, 2)}
+    )
     model.save(tmp_path / "model")
-    assert read_config(tmp_path / "model").training == {"score": 0.5, "none": None, "filter": -math.inf, "pair": [1, 2]}
+    assert read_config(tmp_path / "model").training == {
+        "score": 0.5,
+        "none": None,
+        "filter": -math.inf,
+        "pair": [1, 2],
+    }
 
 
 def model_kinds(folder: Path, new_model: Callable[..., Model], checkpoint: Path) -> dict[str, Path]:
@@ -597,13 +723,17 @@ def test_every_kind_of_model_tells_what_is_damaged(
         assert list(model_damage(folder, read.append)) == []
         files = model_files(folder)
         assert sum(read) == sum(seal.bytes for seal in files.values())
-        assert {path.name for path in folder.iterdir()} - {path.name for path in files} == {record_name(folder)}
+        assert {path.name for path in folder.iterdir()} - {path.name for path in files} == {
+            record_name(folder)
+        }
         flipped(WEIGHTS)(folder)
         (damage,) = model_damage(folder, read.append)
         assert str(damage) == f"{folder / WEIGHTS}: its content has changed"
         (folder / str(record_name(folder))).write_text("{")
         (damage,) = model_damage(folder, read.append)
-        assert str(damage).startswith(f"{folder / str(record_name(folder))}: Expecting property name")
+        assert str(damage).startswith(
+            f"{folder / str(record_name(folder))}: Expecting property name"
+        )
         (folder / str(record_name(folder))).write_text('{"format": 99}')
         with pytest.raises(ModelError, match="has format version 99, this kbq reads"):
             list(model_damage(folder, read.append))
@@ -625,7 +755,8 @@ def test_a_damaged_network_is_refused_wherever_it_is_read(
     ]
     for name, open_ in opened:
         with pytest.raises(
-            ModelError, match=rf"{name}/model.safetensors is damaged \(its content has changed\): restore"
+            ModelError,
+            match=rf"{name}/model.safetensors is damaged \(its content has changed\): restore",
         ):
             open_(str(kinds[name]))
 
@@ -645,18 +776,25 @@ def test_the_default_model_is_whole_and_written_by_this_program(tmp_path: Path) 
     assert (tmp_path / "kbq.json").read_bytes() == (DEFAULT_MODEL / "kbq.json").read_bytes()
 
 
-def test_a_base_with_other_phrase_vectors_is_refused_and_both_are_named(tuned: Path, other_folder: Path) -> None:
+def test_a_base_with_other_phrase_vectors_is_refused_and_both_are_named(
+    tuned: Path, other_folder: Path
+) -> None:
     shutil.rmtree(tuned.parent / "base")
     shutil.copytree(other_folder, tuned.parent / "base")
     prints = read_config(tuned).phrase_fingerprint, read_config(other_folder).phrase_fingerprint
     assert prints[0] != prints[1]
-    with pytest.raises(ModelError, match=f"tuned holds .* {prints[0]}, but .*base now has {prints[1]}: tune again"):
+    with pytest.raises(
+        ModelError, match=f"tuned holds .* {prints[0]}, but .*base now has {prints[1]}: tune again"
+    ):
         Model.open(tuned, "cpu")
 
 
 def test_a_query_encoder_that_cannot_be_written_is_said(model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModelError, match=r"file/tuned cannot be written \(.*Not a directory.*\): choose another name"):
+    with pytest.raises(
+        ModelError,
+        match=r"file/tuned cannot be written \(.*Not a directory.*\): choose another name",
+    ):
         Model.open(model_folder, "cpu").save_query_encoder(tmp_path / "file" / "tuned", {})
 
 
@@ -675,7 +813,10 @@ def test_weights_with_facts_always_have_the_same_bytes(tmp_path: Path) -> None:
 
 def hub_cache(model_folder: Path, root: Path) -> Path:
     """A model as huggingface_hub lays it down: snapshots/REVISION/NAME are links to blobs/DIGEST."""
-    snapshot, blobs = root / "models--someone--model" / "snapshots" / "0123", root / "models--someone--model" / "blobs"
+    snapshot, blobs = (
+        root / "models--someone--model" / "snapshots" / "0123",
+        root / "models--someone--model" / "blobs",
+    )
     snapshot.mkdir(parents=True)
     blobs.mkdir()
     for number, path in enumerate(sorted(model_folder.iterdir())):
@@ -690,7 +831,10 @@ def test_a_model_in_the_cache_of_the_hub_is_opened(model_folder: Path, tmp_path:
     (tmp_path / "outside.json").write_text("{}")
     (snapshot / "config.json").unlink()
     (snapshot / "config.json").symlink_to("../../../outside.json")
-    assert f"{snapshot}/config.json is a link, and a model has none: put a copy in its place" in refused(snapshot)
+    assert (
+        f"{snapshot}/config.json is a link, and a model has none: put a copy in its place"
+        in refused(snapshot)
+    )
 
 
 def test_the_phrase_encoder_is_read_when_it_is_needed(model: Model, tmp_path: Path) -> None:

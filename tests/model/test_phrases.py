@@ -40,7 +40,9 @@ def encode(model: Model, cut: list[Window]) -> list[np.ndarray]:
     return [found[index] for index in range(len(cut))]
 
 
-def test_vectors_do_not_depend_on_batch_mates(model: Model, cut: list[Window], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_do_not_depend_on_batch_mates(
+    model: Model, cut: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
     together = encode(model, cut)
     assert [part.shape for part in together] == [(window.count, 18) for window in cut]
     monkeypatch.setattr(phrases, "batch_tokens", lambda device: 1)
@@ -54,13 +56,18 @@ def test_vectors_equal_those_of_the_backbone_in_float64(model: Model, cut: list[
     for window, vectors in zip(cut, found, strict=True):
         ids, mask, segments = window_tensors([window], 0, True, torch.device("cpu"))
         with torch.inference_mode():
-            states = exact(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
+            states = exact(
+                input_ids=ids, attention_mask=mask, token_type_ids=segments
+            ).last_hidden_state
         own = states[0, window.first : window.first + window.count].numpy()
         assert np.abs(vectors[:, :16] - own).max() < 1e-4, window
 
 
 def test_tensors_of_windows() -> None:
-    short, long = Window([2, 7, 3], [0, 1, 1], 1, 1, 0), Window([2, 8, 3, 9, 3], [0, 0, 0, 1, 1], 3, 1, 0)
+    short, long = (
+        Window([2, 7, 3], [0, 1, 1], 1, 1, 0),
+        Window([2, 8, 3, 9, 3], [0, 0, 0, 1, 1], 3, 1, 0),
+    )
     ids, mask, segments = window_tensors([short, long], 0, True, torch.device("cpu"))
     assert ids.tolist() == [[2, 7, 3, 0, 0], [2, 8, 3, 9, 3]]
     assert mask.tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]

@@ -1,4 +1,6 @@
-"""Queries: markers become real separator tokens, and every query that cannot be read is refused in one sentence."""
+"""Queries: markers become real separator tokens, and every query that cannot be read is refused in
+one sentence.
+"""
 
 from collections.abc import Callable
 
@@ -42,7 +44,10 @@ def test_tokens(model: Model, text: str, tokens: str) -> None:
         ("Curie [SEP]", "has nothing on one side of"),
         ("Curie [SEP]  ", "has nothing on one side of"),
         ("[SEP]", "has nothing on one side of"),
-        ("city " * 31, r"the query '(city ){11}city…?.*' has 33 tokens, the encoder reads 32: shorten it"),
+        (
+            "city " * 31,
+            r"the query '(city ){11}city…?.*' has 33 tokens, the encoder reads 32: shorten it",
+        ),
         ("city " * 10_000, "has 10002 tokens, the encoder reads 32: shorten it"),
         ("city " * 20_001, "city…' has 100,005 characters, at most 100,000 are read: shorten it"),
     ],

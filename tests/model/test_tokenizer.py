@@ -1,4 +1,6 @@
-"""Tokenizer: equal to transformers for the same folder; the capitals of words are learned and restored."""
+"""Tokenizer: equal to transformers for the same folder; the capitals of words are learned and
+restored.
+"""
 
 import json
 from collections.abc import Callable
@@ -18,7 +20,14 @@ from kbq.kb import KnowledgeBase
 from kbq.model.backbone import load_tokenizer, saved_tokenizer
 from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL
-from kbq.model.tokenizer import FastTokenizer, encodings, is_cased, opens_sentence, truecased, usual_forms
+from kbq.model.tokenizer import (
+    FastTokenizer,
+    encodings,
+    is_cased,
+    opens_sentence,
+    truecased,
+    usual_forms,
+)
 
 TEXTS = [
     "",
@@ -39,9 +48,15 @@ def test_pieces_are_those_of_transformers(folder: Path) -> None:
     assert own is not None
     for special in (False, True):
         found = encodings(own, TEXTS, special)
-        truth = theirs(TEXTS, add_special_tokens=False, split_special_tokens=not special, verbose=False).encodings
+        truth = theirs(
+            TEXTS, add_special_tokens=False, split_special_tokens=not special, verbose=False
+        ).encodings
         for one, other in zip(found, truth, strict=True):
-            assert (one.ids, one.offsets, one.word_ids) == (other.ids, other.offsets, other.word_ids)
+            assert (one.ids, one.offsets, one.word_ids) == (
+                other.ids,
+                other.offsets,
+                other.word_ids,
+            )
     assert [own.tokenize(text) for text in TEXTS] == [theirs.tokenize(text) for text in TEXTS]
 
 
@@ -55,10 +70,14 @@ def both() -> tuple[FastTokenizer, Any]:
 
 
 @given(text=st.text(max_size=60))
-def test_pieces_of_any_text_are_those_of_transformers(both: tuple[FastTokenizer, Any], text: str) -> None:
+def test_pieces_of_any_text_are_those_of_transformers(
+    both: tuple[FastTokenizer, Any], text: str
+) -> None:
     own, theirs = both
     (found,) = encodings(own, [text])
-    truth = theirs(text, add_special_tokens=False, split_special_tokens=True, verbose=False).encodings[0]
+    truth = theirs(
+        text, add_special_tokens=False, split_special_tokens=True, verbose=False
+    ).encodings[0]
     assert (found.ids, found.offsets) == (truth.ids, truth.offsets)
 
 
@@ -70,7 +89,9 @@ def test_names_and_numbers_are_those_of_transformers(folder: Path) -> None:
         assert getattr(own, f"{name}_token_id") == getattr(theirs, f"{name}_token_id"), name
     assert own.get_vocab() == theirs.get_vocab()
     assert sorted(own.all_special_ids) == sorted(theirs.all_special_ids)
-    assert ("token_type_ids" in own.model_input_names) == ("token_type_ids" in theirs.model_input_names)
+    assert ("token_type_ids" in own.model_input_names) == (
+        "token_type_ids" in theirs.model_input_names
+    )
     for token in ("the", "[SEP]", "no such piece"):
         assert own.convert_tokens_to_ids(token) == theirs.convert_tokens_to_ids(token)
     assert own.convert_ids_to_tokens([0, 7, 5]) == theirs.convert_ids_to_tokens([0, 7, 5])
@@ -84,9 +105,13 @@ def test_what_is_saved_is_read_again_by_both(folder: Path, tmp_path: Path) -> No
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "new")
     truth = transformers.AutoTokenizer.from_pretrained(folder)
     again = FastTokenizer.read(tmp_path / "new")
-    assert [one.ids for one in encodings(again, TEXTS)] == [one.ids for one in encodings(own, TEXTS)]
+    assert [one.ids for one in encodings(again, TEXTS)] == [
+        one.ids for one in encodings(own, TEXTS)
+    ]
     for text in TEXTS:
-        assert theirs(text)["input_ids"] == truth(text)["input_ids"]  # also what stands around a text
+        assert (
+            theirs(text)["input_ids"] == truth(text)["input_ids"]
+        )  # also what stands around a text
 
 
 SETTINGS: dict[str, tuple[dict[str, Any], int]] = {  # and how many special tokens there are
@@ -104,16 +129,28 @@ SETTINGS: dict[str, tuple[dict[str, Any], int]] = {  # and how many special toke
 @pytest.mark.parametrize(("settings", "special"), SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("kind", ["PreTrainedTokenizerFast", "BertTokenizer"])
 def test_a_configuration_is_read_as_transformers_does(
-    kind: str, settings: dict[str, Any], special: int, make_tokenizer: Callable[..., Any], tmp_path: Path
+    kind: str,
+    settings: dict[str, Any],
+    special: int,
+    make_tokenizer: Callable[..., Any],
+    tmp_path: Path,
 ) -> None:
-    make_tokenizer(**{name: value for name, value in settings.items() if value}).save_pretrained(tmp_path)
-    change_config(tmp_path, tokenizer_class=kind, **{name: value for name, value in settings.items() if not value})
+    make_tokenizer(**{name: value for name, value in settings.items() if value}).save_pretrained(
+        tmp_path
+    )
+    change_config(
+        tmp_path,
+        tokenizer_class=kind,
+        **{name: value for name, value in settings.items() if not value},
+    )
     own, theirs = FastTokenizer.read(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert own is not None
     assert own.sep_token_id == theirs.sep_token_id
     assert sorted(own.all_special_ids) == sorted(theirs.all_special_ids)
     assert len(own.all_special_ids) >= special
-    assert ("token_type_ids" in own.model_input_names) == ("token_type_ids" in theirs.model_input_names)
+    assert ("token_type_ids" in own.model_input_names) == (
+        "token_type_ids" in theirs.model_input_names
+    )
 
 
 def change_config(folder: Path, **settings: Any) -> None:
@@ -128,7 +165,10 @@ def test_neither_cuts_nor_fills_up(make_tokenizer: Callable[..., Any], tmp_path:
     tokenizer.backend_tokenizer.enable_padding(length=9)
     tokenizer.save_pretrained(tmp_path)
     own = FastTokenizer.read(tmp_path)
-    assert [len(one.ids) for one in encodings(own, ["the river", "the river the city the"])] == [2, 5]
+    assert [len(one.ids) for one in encodings(own, ["the river", "the river the city the"])] == [
+        2,
+        5,
+    ]
 
 
 @pytest.mark.parametrize("change", ["other class", "damaged", "no object"])
@@ -151,13 +191,19 @@ def test_what_transformers_may_read_otherwise_is_left_to_it(
 
 def test_a_missing_file_is_named(make_tokenizer: Callable[..., Any], tmp_path: Path) -> None:
     make_tokenizer().save_pretrained(tmp_path)
-    change_config(tmp_path, tokenizer_class="BertTokenizer")  # transformers makes one of no words from it
+    change_config(
+        tmp_path, tokenizer_class="BertTokenizer"
+    )  # transformers makes one of no words from it
     (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(ModelError, match=r"the tokenizer of .* is missing: the folder has no tokenizer\.json"):
+    with pytest.raises(
+        ModelError, match=r"the tokenizer of .* is missing: the folder has no tokenizer\.json"
+    ):
         saved_tokenizer(tmp_path)
 
 
-def test_a_saved_tokenizer_without_separator_is_refused(make_tokenizer: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_saved_tokenizer_without_separator_is_refused(
+    make_tokenizer: Callable[..., Any], tmp_path: Path
+) -> None:
     make_tokenizer(sep_token=None).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="has no sep token: use a BERT-like checkpoint"):
         saved_tokenizer(tmp_path)
@@ -232,18 +278,25 @@ def test_a_query_in_lower_case_finds_what_the_cased_one_finds(
     cased, lower = kb.query(["Marie [SEP] place of birth", "marie [SEP] place of birth"], k=3)
     assert [hit.place for hit in lower] == [hit.place for hit in cased]
     without = Model.open(tmp_path / "plain", "cpu")
-    (one, other) = without.encode_queries(["Marie [SEP] place of birth", "marie [SEP] place of birth"])[0]
+    (one, other) = without.encode_queries(
+        ["Marie [SEP] place of birth", "marie [SEP] place of birth"]
+    )[0]
     assert np.abs(one - other).max() > 0.1
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"paris": 3}'])
 def test_a_damaged_table_is_refused(
-    content: str, new_model: Callable[..., Model], seal_again: Callable[[Path], None], tmp_path: Path
+    content: str,
+    new_model: Callable[..., Model],
+    seal_again: Callable[[Path], None],
+    tmp_path: Path,
 ) -> None:
     model = new_model()
     model.query_tokenizer.casing = FORMS
     model.save(tmp_path / "model")
     (tmp_path / "model" / "casing.json").write_text(content)
     seal_again(tmp_path / "model")
-    with pytest.raises(ModelError, match=r"casing\.json is damaged \(.*\): restore it, or make the model again"):
+    with pytest.raises(
+        ModelError, match=r"casing\.json is damaged \(.*\): restore it, or make the model again"
+    ):
         Model.open(tmp_path / "model", "cpu")

@@ -27,7 +27,9 @@ def test_stretches_own_every_token_exactly_once(shape: tuple[int, int, int]) -> 
 
 
 @given(shapes())
-def test_a_token_near_a_cut_sees_half_the_overlap_on_both_sides(shape: tuple[int, int, int]) -> None:
+def test_a_token_near_a_cut_sees_half_the_overlap_on_both_sides(
+    shape: tuple[int, int, int],
+) -> None:
     tokens, room, overlap = shape
     for (begin, _, seam), (following, _, _) in pairwise(stretches(tokens, room, overlap)):
         assert begin + room - following >= overlap
@@ -46,7 +48,9 @@ def test_a_token_near_a_cut_sees_half_the_overlap_on_both_sides(shape: tuple[int
         (12, 6, 0, [(0, 0, 6), (6, 6, 12)]),
     ],
 )
-def test_stretches(tokens: int, room: int, overlap: int, expected: list[tuple[int, int, int]]) -> None:
+def test_stretches(
+    tokens: int, room: int, overlap: int, expected: list[tuple[int, int, int]]
+) -> None:
     assert stretches(tokens, room, overlap) == expected
 
 
@@ -77,9 +81,13 @@ def test_no_text_has_no_tokens(model: Model) -> None:
 
 @pytest.mark.parametrize("words", [0, 1, 11, 12, 40])
 def test_windows_hold_title_and_all_tokens(model: Model, words: int) -> None:
-    title, paragraph = tokenize(model.tokenizer, ["the city of Paris", " ".join(["river", "born", "Warsaw"] * words)])
+    title, paragraph = tokenize(
+        model.tokenizer, ["the city of Paris", " ".join(["river", "born", "Warsaw"] * words)]
+    )
     cut = windows(model.tokenizer, title.ids, paragraph, WindowShape(24, 6, 10))
-    owned = [token for window in cut for token in window.ids[window.first : window.first + window.count]]
+    owned = [
+        token for window in cut for token in window.ids[window.first : window.first + window.count]
+    ]
     assert owned == paragraph.ids
     for window in cut:
         assert len(window.ids) == len(window.segments) <= 24
@@ -115,5 +123,8 @@ def test_a_shape_in_which_windows_cannot_move_on_is_refused(shape: tuple[int, in
 def test_marks_belong_to_the_letter_before_them_whatever_the_tokenizer_strips(text: str) -> None:
     tokenizer = FastTokenizer.read(DEFAULT_MODEL)
     (tokens,) = tokenize(tokenizer, [f"in {text}, {text}"])
-    words = [f"in {text}, {text}"[start:end] for start, end in zip(tokens.starts, tokens.ends, strict=True)]
+    words = [
+        f"in {text}, {text}"[start:end]
+        for start, end in zip(tokens.starts, tokens.ends, strict=True)
+    ]
     assert list(dict.fromkeys(words)) == ["in", text, ","]

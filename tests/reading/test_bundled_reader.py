@@ -1,4 +1,6 @@
-"""Bundled reader: it reads as the checkpoint did that it was made of, stores nothing twice, fits one model alone."""
+"""Bundled reader: it reads as the checkpoint did that it was made of, stores nothing twice, fits
+one model alone.
+"""
 
 import dataclasses
 import importlib.util
@@ -49,9 +51,13 @@ def trained(folder: Path) -> Reader:
 
 
 def test_it_reads_as_before(folder: Path, trained: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbq.reading.reader.autocast", lambda device: torch.autocast("cpu", enabled=False))
+    monkeypatch.setattr(
+        "kbq.reading.reader.autocast", lambda device: torch.autocast("cpu", enabled=False)
+    )
     bundled = Reader.open(str(folder), "cpu")
-    expected, found = (reader.score([reader.windows(QUESTION, TEXT)])[0] for reader in (trained, bundled))
+    expected, found = (
+        reader.score([reader.windows(QUESTION, TEXT)])[0] for reader in (trained, bundled)
+    )
     assert found.shape == (2, len(TEXT))
     assert found == pytest.approx(expected, abs=0.1 * float(np.abs(expected).max()))  # rows of int8
     assert bundled.windows(QUESTION, TEXT) == trained.windows(QUESTION, TEXT)
@@ -71,7 +77,12 @@ def test_the_models_word_embeddings_are_not_stored_again(folder: Path, trained: 
     stored = load_file(folder / READER)
     assert "backbone.embeddings.position_embeddings.weight" in stored
     assert not [name for name in stored if "word_embeddings" in name]
-    own = Reader.open(str(folder), "cpu").network.get_submodule("backbone").get_input_embeddings().weight  # type: ignore[operator]
+    own = (
+        Reader.open(str(folder), "cpu")
+        .network.get_submodule("backbone")
+        .get_input_embeddings()
+        .weight
+    )  # type: ignore[operator]
     assert torch.equal(own, trained.network.get_input_embeddings().weight)  # type: ignore[operator]
 
 
@@ -85,17 +96,22 @@ def test_default_is_the_reader_of_the_default_model(
 
 
 def test_a_model_without_one_says_so(folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"the model .*m has no reader: train one with `kbq train reader`"):
+    with pytest.raises(
+        ModelError, match=r"the model .*m has no reader: train one with `kbq train reader`"
+    ):
         Reader.open(str(folder), "cpu")
 
 
-def test_one_of_other_weights_is_refused(folder: Path, trained: Reader, new_model: Callable[..., Model]) -> None:
+def test_one_of_other_weights_is_refused(
+    folder: Path, trained: Reader, new_model: Callable[..., Model]
+) -> None:
     other = new_model()
     with torch.no_grad():
         other.phrases.filter.weight.add_(1)
     other.save(folder)
     with pytest.raises(
-        ModelError, match=r"reader.safetensors belongs to the phrase encoder \w+, but the model has \w+"
+        ModelError,
+        match=r"reader.safetensors belongs to the phrase encoder \w+, but the model has \w+",
     ):
         Reader.open(str(folder), "cpu")
 
@@ -109,8 +125,14 @@ def test_a_damaged_one_is_refused(folder: Path, trained: Reader) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"head.bias": torch.tensor([0, math.nan])}, r"reader.safetensors is damaged \(its weight head.bias holds NaN"),
-        ({"other": torch.ones(2)}, r"has 1 weights that its config has no place for, the first is other"),
+        (
+            {"head.bias": torch.tensor([0, math.nan])},
+            r"reader.safetensors is damaged \(its weight head.bias holds NaN",
+        ),
+        (
+            {"other": torch.ones(2)},
+            r"has 1 weights that its config has no place for, the first is other",
+        ),
     ],
 )
 def test_weights_that_cannot_be_used_are_refused(
@@ -135,14 +157,21 @@ def test_a_folder_that_is_no_model_gets_none(trained: Reader, tmp_path: Path) ->
 
 def test_a_query_encoder_leads_to_its_model(folder: Path, trained: Reader, tmp_path: Path) -> None:
     Model.open(folder, "cpu").save_query_encoder(tmp_path / "tuned", {})
-    with pytest.raises(ModelError, match=r"tuned holds a query encoder for the model .*m: give that"):
+    with pytest.raises(
+        ModelError, match=r"tuned holds a query encoder for the model .*m: give that"
+    ):
         save_reader(trained.network, tmp_path / "tuned")
-    with pytest.raises(ModelError, match=r"tuned holds a query encoder for the model .*m: give that"):
+    with pytest.raises(
+        ModelError, match=r"tuned holds a query encoder for the model .*m: give that"
+    ):
         Reader.open(str(tmp_path / "tuned"), "cpu")
 
 
 def test_networks_that_do_not_fit_are_refused(
-    folder: Path, make_checkpoint: Callable[..., Path], bert_config: Callable[..., Any], tmp_path: Path
+    folder: Path,
+    make_checkpoint: Callable[..., Path],
+    bert_config: Callable[..., Any],
+    tmp_path: Path,
 ) -> None:
     other = make_checkpoint(tmp_path / "other", bert_config(hidden_size=32))
     with pytest.raises(ModelError, match="do not fit its config"):
@@ -154,7 +183,9 @@ def test_networks_that_do_not_fit_are_refused(
 
 @pytest.fixture(scope="module")
 def recipe() -> Any:
-    module = importlib.util.spec_from_file_location("average_models", ROOT / "recipes" / "average_models.py")
+    module = importlib.util.spec_from_file_location(
+        "average_models", ROOT / "recipes" / "average_models.py"
+    )
     assert module is not None
     assert module.loader is not None
     recipe = importlib.util.module_from_spec(module)
@@ -173,7 +204,9 @@ def test_an_average_shares_the_word_embeddings_too(folder: Path, count: int, rec
     assert not [name for name in load_file(folder / READER) if "embeddings" in name]
 
 
-def test_word_embeddings_that_the_model_has_rounded_are_shared(new_model: Callable[..., Model], tmp_path: Path) -> None:
+def test_word_embeddings_that_the_model_has_rounded_are_shared(
+    new_model: Callable[..., Model], tmp_path: Path
+) -> None:
     new_model().save(tmp_path / "before", "float32")
     reader = Reader.new(str(tmp_path / "before"), "cpu")
     train_a_little(reader)
@@ -181,7 +214,9 @@ def test_word_embeddings_that_the_model_has_rounded_are_shared(new_model: Callab
     Model.open(tmp_path / "once", "cpu").save(tmp_path / "twice", "int8")
     for name in ("once", "twice"):
         save_reader(reader.network, tmp_path / name)
-        assert "backbone.embeddings.word_embeddings.weight" not in load_file(tmp_path / name / READER)
+        assert "backbone.embeddings.word_embeddings.weight" not in load_file(
+            tmp_path / name / READER
+        )
     table = reader.network.get_input_embeddings().weight  # type: ignore[operator]
     once = Model.open(tmp_path / "once", "cpu").phrases.backbone.get_input_embeddings().weight
     with torch.no_grad():
@@ -213,6 +248,8 @@ def test_an_average_of_models_stores_their_word_embeddings_once(
     [([1.0, 2.0, 2.8, 3.2], 2.6, (2.8 + 2.0 + 3.2) / 3), ([3.0, 0.0, 2.0], 2.9, 3.0)],
     ids=["of three", "one alone"],
 )
-def test_the_best_average_may_leave_some_out(ones: list[float], target: float, best: float, recipe: Any) -> None:
+def test_the_best_average_may_leave_some_out(
+    ones: list[float], target: float, best: float, recipe: Any
+) -> None:
     found = recipe.best_average(ones, np.mean, lambda one: -abs(one - target))
     assert found == pytest.approx(best)

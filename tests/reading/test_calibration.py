@@ -1,4 +1,6 @@
-"""Calibration: the regression is the best one; its file is read as it was written, for its own search only."""
+"""Calibration: the regression is the best one; its file is read as it was written, for its own
+search only.
+"""
 
 import dataclasses
 import json
@@ -36,7 +38,10 @@ def test_the_regression_has_the_least_penalised_loss() -> None:
 
     def loss(solution: Any) -> float:
         logits = standard @ solution[:-1] + solution[-1]
-        return float(np.logaddexp(0, np.where(right, -logits, logits)).sum() + PENALTY / 2 * (solution[:-1] ** 2).sum())
+        return float(
+            np.logaddexp(0, np.where(right, -logits, logits)).sum()
+            + PENALTY / 2 * (solution[:-1] ** 2).sum()
+        )
 
     best = minimize(loss, np.zeros(4), method="BFGS", options={"gtol": 1e-7}).x
     expected = 1 / (1 + np.exp(-(standard @ best[:-1] + best[-1])))
@@ -77,7 +82,10 @@ def _with(change: Any) -> str:
         (_with(lambda fields: None), "c.json is damaged"),  # its digest
         (_with(lambda fields: fields.pop("mode")), "c.json is damaged"),
         (json.dumps({"a": 1}), "c.json is not a calibration: make one with `kbq calibrate`"),
-        (json.dumps({"format": 7}), "c.json has format version 7, this kbq reads 2: calibrate again"),
+        (
+            json.dumps({"format": 7}),
+            "c.json has format version 7, this kbq reads 2: calibrate again",
+        ),
     ],
 )
 def test_a_damaged_file_is_refused(content: str, message: str, tmp_path: Path) -> None:
@@ -115,7 +123,12 @@ def test_cells_have_a_calibration_of_their_own_where_there_is_one(tmp_path: Path
     base, tuned = tmp_path / "base", tmp_path / "tuned"
     of = {
         name: dataclasses.replace(CALIBRATION, intercept=intercept)
-        for name, intercept in (("base", 1.0), ("base cells", 2.0), ("tuned", 3.0), ("tuned cells", 4.0))
+        for name, intercept in (
+            ("base", 1.0),
+            ("base cells", 2.0),
+            ("tuned", 3.0),
+            ("tuned cells", 4.0),
+        )
     }
     for folder in (base, tuned):
         folder.mkdir()
@@ -124,11 +137,17 @@ def test_cells_have_a_calibration_of_their_own_where_there_is_one(tmp_path: Path
     of["base"].write(base / "calibration.json")
     assert (own_calibration(model), own_calibration(model, "cell")) == (of["base"], of["base"])
     of["base cells"].write(base / "calibration-of-cells.json")
-    assert (own_calibration(model), own_calibration(model, "cell")) == (of["base"], of["base cells"])
+    assert (own_calibration(model), own_calibration(model, "cell")) == (
+        of["base"],
+        of["base cells"],
+    )
     of["tuned"].write(tuned / "calibration.json")
     assert (own_calibration(model), own_calibration(model, "cell")) == (of["tuned"], of["tuned"])
     of["tuned cells"].write(tuned / "calibration-of-cells.json")
-    assert (own_calibration(model), own_calibration(model, "cell")) == (of["tuned"], of["tuned cells"])
+    assert (own_calibration(model), own_calibration(model, "cell")) == (
+        of["tuned"],
+        of["tuned cells"],
+    )
 
 
 def test_what_differs_is_named() -> None:
@@ -144,7 +163,9 @@ def test_few_items_change_little_and_none_nothing() -> None:
     rows, right = random.normal(size=(400, len(FEATURES))), random.random(400) < 0.5
     rows[:, 0] += 2.0 * right
     weights, intercept = fit(rows, right)
-    before = Calibration(MODE, dict(zip(FEATURES, weights, strict=True)), intercept, 400, int(right.sum()), {}, {})
+    before = Calibration(
+        MODE, dict(zip(FEATURES, weights, strict=True)), intercept, 400, int(right.sum()), {}, {}
+    )
     assert fit(rows[:0], right[:0], before) == (weights, intercept)
     few, _ = fit(rows[:3], ~right[:3], before)
     many, _ = fit(np.tile(rows, (20, 1)), np.tile(~right, 20), before)

@@ -10,8 +10,16 @@ GAP = "It rained for a long time. " * 12
 @pytest.mark.parametrize(
     ("subject", "before", "mention"),
     [
-        ("Ann Orr", "The mill of Ann Orr, a baker. Then Bo came. ", "The mill of Ann Orr, a baker."),
-        ("Ann Orr", "Ann Orr spoke. Bo saw Mrs Orr twice. ", "Ann Orr spoke."),  # the full name is surer
+        (
+            "Ann Orr",
+            "The mill of Ann Orr, a baker. Then Bo came. ",
+            "The mill of Ann Orr, a baker.",
+        ),
+        (
+            "Ann Orr",
+            "Ann Orr spoke. Bo saw Mrs Orr twice. ",
+            "Ann Orr spoke.",
+        ),  # the full name is surer
         ("Ann Orr", "In May Orr left. ", "In May Orr left."),
         ("ann orr", "In May Orr left, said Ann Orr. ", "May Orr left, said Ann Orr."),
         ("Orr", "Orr left; so did Bo. ", "Orr left;"),

@@ -1,4 +1,6 @@
-"""Excerpts: every phrase is in one window, at its place, with its surroundings, the query and the title."""
+"""Excerpts: every phrase is in one window, at its place, with its surroundings, the query and the
+title.
+"""
 
 from typing import Any
 
@@ -18,9 +20,21 @@ def tokenizer(make_tokenizer: Any) -> Any:
     return make_tokenizer()
 
 
-def phrase(text: str, context: str = TEXT, page: str = "1", paragraph: int = 0, title: str = "Marie Curie") -> Answer:
+def phrase(
+    text: str, context: str = TEXT, page: str = "1", paragraph: int = 0, title: str = "Marie Curie"
+) -> Answer:
     start = context.index(text)
-    return Answer(text, 1.0, page, title, paragraph, start, start + len(text), context, (start, start + len(text)))
+    return Answer(
+        text,
+        1.0,
+        page,
+        title,
+        paragraph,
+        start,
+        start + len(text),
+        context,
+        (start, start + len(text)),
+    )
 
 
 def query(tokenizer: Any) -> list[int]:
@@ -51,7 +65,9 @@ def test_a_window_has_query_title_and_what_is_around_the_phrase(tokenizer: Any) 
     assert shown(excerpt, phrases) == ["Paris"]
 
 
-def test_a_window_that_does_not_name_the_subject_has_its_last_mention_before_the_text(tokenizer: Any) -> None:
+def test_a_window_that_does_not_name_the_subject_has_its_last_mention_before_the_text(
+    tokenizer: Any,
+) -> None:
     phrases = [phrase("Paris", title="Warsaw")]
     ((plain,),) = excerpts(tokenizer, [query(tokenizer)], [phrases], LENGTH)
     ((excerpt,),) = excerpts(tokenizer, [query(tokenizer)], [phrases], LENGTH, ["Marie Curie"])
@@ -94,7 +110,9 @@ def test_phrases_share_a_window_only_where_they_are_close(tokenizer: Any) -> Non
     ]
 
 
-def test_a_chain_of_close_phrases_is_parted(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_of_close_phrases_is_parted(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "AROUND", 10)
     monkeypatch.setattr(module, "MOST", 60)
     words = "the city of Paris and " * 9

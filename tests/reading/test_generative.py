@@ -1,4 +1,6 @@
-"""Generative reader: its answer is that of transformers' own T5 with encoder outputs that are joined by hand."""
+"""Generative reader: its answer is that of transformers' own T5 with encoder outputs that are
+joined by hand.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -41,13 +43,25 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def paragraphs(*texts: str) -> list[Answer]:
     return [
-        Answer(text, 9.0 - number, str(number // 2), "Title", number, 0, len(text), text, (0, len(text)))
+        Answer(
+            text,
+            9.0 - number,
+            str(number // 2),
+            "Title",
+            number,
+            0,
+            len(text),
+            text,
+            (0, len(text)),
+        )
         for number, text in enumerate(texts)
     ]
 
 
 def by_hand(folder: Path, hits: Sequence[Answer]) -> str:
-    """Encode each paragraph by itself, join what the encoder gives, and take the likeliest token eight times."""
+    """Encode each paragraph by itself, join what the encoder gives, and take the likeliest token
+    eight times.
+    """
     import transformers
 
     network = transformers.T5ForConditionalGeneration.from_pretrained(folder).eval()
@@ -57,7 +71,9 @@ def by_hand(folder: Path, hits: Sequence[Answer]) -> str:
         text = PROMPT.format(query=QUERY, title=hit.title, context=hit.context)
         ids = tokenizer(text, truncation=True, max_length=LENGTH, return_tensors="pt")["input_ids"]
         states.append(network.encoder(input_ids=ids).last_hidden_state)
-    joined = transformers.modeling_outputs.BaseModelOutput(last_hidden_state=torch.cat(states, dim=1))
+    joined = transformers.modeling_outputs.BaseModelOutput(
+        last_hidden_state=torch.cat(states, dim=1)
+    )
     written = torch.tensor([[network.config.decoder_start_token_id]])
     for _ in range(8):
         logits = network(encoder_outputs=joined, decoder_input_ids=written).logits
@@ -71,7 +87,9 @@ def by_hand(folder: Path, hits: Sequence[Answer]) -> str:
 def test_an_answer_is_that_of_joined_encoder_outputs(t5: Path) -> None:
     reader = open_any(str(t5), "cpu")
     assert isinstance(reader, GenerativeReader)
-    hits = paragraphs("Marie was born in Warsaw", "the river", "Paris city birth place of Marie Curie in the city")
+    hits = paragraphs(
+        "Marie was born in Warsaw", "the river", "Paris city birth place of Marie Curie in the city"
+    )
     expected = [by_hand(t5, some) for some in (hits[:1], hits, hits[::-1])]
     assert [reader.write(QUERY, some) for some in (hits[:1], hits, hits[::-1])] == expected
     assert len(set(expected)) > 1
@@ -83,7 +101,9 @@ def test_it_answers_queries_and_kilt_records_of_any_task(t5: Path, kb: Knowledge
     assert len(found) == 2
     assert len({answer.text for answer in found}) == 1
     for task in ("fever", "wow", "nq"):
-        (line,) = kb.predict([{"id": "1", "input": "Marie was born in Paris"}], task, reader=str(t5), depth=2)
+        (line,) = kb.predict(
+            [{"id": "1", "input": "Marie was born in Paris"}], task, reader=str(t5), depth=2
+        )
         (output,) = line["output"]
         assert isinstance(output["answer"], str)
         assert output["provenance"]
@@ -106,19 +126,28 @@ def changed(folder: Path, copy: Path, **config: object) -> Path:
         (copy / path.name).write_bytes(path.read_bytes())
     for name in ("config.json", "generation_config.json"):
         facts = json.loads((copy / name).read_text()) | config
-        (copy / name).write_text(json.dumps({key: value for key, value in facts.items() if value is not None}))
+        (copy / name).write_text(
+            json.dumps({key: value for key, value in facts.items() if value is not None})
+        )
     return copy
 
 
 def test_a_checkpoint_without_a_decoder_start_token_is_refused(t5: Path, tmp_path: Path) -> None:
     folder = changed(t5, tmp_path, decoder_start_token_id=None)
-    with pytest.raises(ModelError, match="names no decoder start token, with which an answer begins: add decoder_st"):
+    with pytest.raises(
+        ModelError,
+        match="names no decoder start token, with which an answer begins: add decoder_st",
+    ):
         open_any(str(folder), "cpu")
 
 
-def test_a_checkpoint_that_is_larger_than_memory_is_refused(t5: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_is_larger_than_memory_is_refused(
+    t5: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(generative, "available_memory", lambda: 1000.0)
-    with pytest.raises(ModelError, match=r"needs 0\.0 GB of memory, 0\.0 GB are free: use a smaller checkpoint"):
+    with pytest.raises(
+        ModelError, match=r"needs 0\.0 GB of memory, 0\.0 GB are free: use a smaller checkpoint"
+    ):
         open_any(str(t5), "cpu")
 
 

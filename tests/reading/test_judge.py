@@ -1,4 +1,6 @@
-"""Relation judge: it judges slots of its relations alone, and its file names the reader that it belongs to."""
+"""Relation judge: it judges slots of its relations alone, and its file names the reader that it
+belongs to.
+"""
 
 import copy
 from pathlib import Path
@@ -26,18 +28,23 @@ def relation_judge(judging_kb: KnowledgeBase) -> RelationJudge:
     return RelationJudge(judge, frozenset({"river"}), "the reader")
 
 
-def test_it_judges_the_slots_of_its_relations(judging_kb: KnowledgeBase, relation_judge: RelationJudge) -> None:
+def test_it_judges_the_slots_of_its_relations(
+    judging_kb: KnowledgeBase, relation_judge: RelationJudge
+) -> None:
     assert [relation_judge.judges(text) for text in TEXTS] == [True, False, False, True]
     assert relation_judge.judges("Warsaw [SEP] River?")  # it is one query for the default model
     found = judging_kb.query(TEXTS, 6, rerank=0)
     own, mixed = (
-        rerank(judging_kb.searcher.reranking.reader, TEXTS, found, 1.0, judge) for judge in (None, relation_judge)
+        rerank(judging_kb.searcher.reranking.reader, TEXTS, found, 1.0, judge)
+        for judge in (None, relation_judge)
     )
     everywhere = RelationJudge(relation_judge.judge, frozenset({"river", "place of birth"}), "")
     other = rerank(judging_kb.searcher.reranking.reader, TEXTS, found, 1.0, everywhere)
     assert mixed == [other[0], own[1], own[2], other[3]]
     assert own[0] != other[0]
-    assert [one.answer.score for one in other[0]] == [one.judged for one in other[0]]  # the search is worth nothing
+    assert [one.answer.score for one in other[0]] == [
+        one.judged for one in other[0]
+    ]  # the search is worth nothing
 
 
 def test_it_is_stored_with_its_relations(tmp_path: Path, relation_judge: RelationJudge) -> None:
@@ -52,12 +59,17 @@ def test_it_is_stored_with_its_relations(tmp_path: Path, relation_judge: Relatio
 
 def test_one_of_another_reader_is_refused(tmp_path: Path, relation_judge: RelationJudge) -> None:
     relation_judge.save(tmp_path)
-    with pytest.raises(ModelError, match=r"judge\.safetensors has learned with another reader than the model has now"):
+    with pytest.raises(
+        ModelError,
+        match=r"judge\.safetensors has learned with another reader than the model has now",
+    ):
         RelationJudge.open(tmp_path, "another", CPU)
 
 
 @pytest.mark.parametrize("relations", [None, "{", '"river"', "[1]"])
-def test_one_without_relations_is_refused(tmp_path: Path, relation_judge: RelationJudge, relations: str | None) -> None:
+def test_one_without_relations_is_refused(
+    tmp_path: Path, relation_judge: RelationJudge, relations: str | None
+) -> None:
     facts = {"reader": "the reader"} | ({} if relations is None else {"relations": relations})
     save_file(relation_judge.judge.state_dict(), tmp_path / RELATION_JUDGE, facts)
     with pytest.raises(ModelError, match=r"judge\.safetensors"):

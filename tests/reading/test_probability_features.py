@@ -13,13 +13,23 @@ from kbq.words.names import NOWHERE, Naming, PageNaming
 TEXT = "Marie Curie was born in Warsaw. The city of Warsaw is in Poland."
 
 
-def look(text: str, score: float, judged: float = 0.5, title: str = "Marie Curie", proposed: bool = False) -> Candidate:
+def look(
+    text: str, score: float, judged: float = 0.5, title: str = "Marie Curie", proposed: bool = False
+) -> Candidate:
     start = TEXT.index(text)
     place = start, start + len(text)
-    return Candidate(Answer(text, score, title, title, 0, *place, TEXT, place), 10 * score, judged, proposed, score)
+    return Candidate(
+        Answer(text, score, title, title, 0, *place, TEXT, place),
+        10 * score,
+        judged,
+        proposed,
+        score,
+    )
 
 
-def of(text: str, looks: list[Candidate], number: int = 0, naming: Naming = NOWHERE) -> dict[str, float]:
+def of(
+    text: str, looks: list[Candidate], number: int = 0, naming: Naming = NOWHERE
+) -> dict[str, float]:
     return dict(zip(FEATURES, features(text, looks, naming)[number].tolist(), strict=True))
 
 
@@ -54,8 +64,12 @@ def test_a_phrase_alone_competes_with_none() -> None:
 def test_a_page_that_names_the_subject_is_told_from_one_that_does_not() -> None:
     naming = Naming({"Marie Curie": PageNaming(3, 100), "Poland": PageNaming(1, 0)})
     looks = [look("Warsaw", 2.0), look("Poland", 1.0, title="Elsewhere")]
-    here, elsewhere = (of("Marie Curie [SEP] place of birth", looks, number, naming) for number in (0, 1))
-    assert (here["mentions"], here["named early"], here["namesakes"]) == pytest.approx((math.log(4), 0.5, math.log(3)))
+    here, elsewhere = (
+        of("Marie Curie [SEP] place of birth", looks, number, naming) for number in (0, 1)
+    )
+    assert (here["mentions"], here["named early"], here["namesakes"]) == pytest.approx(
+        (math.log(4), 0.5, math.log(3))
+    )
     assert (elsewhere["mentions"], elsewhere["named early"]) == (0.0, 0.0)
     assert elsewhere["named close by"] == pytest.approx(1 / (1 + TEXT.index("Poland") / 50))
 
@@ -89,7 +103,11 @@ def test_a_short_name_counts_on_a_page_that_has_the_whole_one(
 
 
 def test_equal_texts_compete_together() -> None:
-    looks = [look("Warsaw", 2.0), look("The city", 1.0, title="Poland"), look("Warsaw", 1.0, title="Poland")]
+    looks = [
+        look("Warsaw", 2.0),
+        look("The city", 1.0, title="Poland"),
+        look("Warsaw", 1.0, title="Poland"),
+    ]
     found = of("Marie Curie [SEP] place of birth", looks)
     assert found["share"] == pytest.approx(math.log(math.exp(2) + math.e) - math.log(math.e + 1))
     assert (found["margin"], found["support"]) == pytest.approx((1.0, math.log(2)))
@@ -104,12 +122,22 @@ def test_equal_texts_compete_together() -> None:
 def test_an_adjective_counts_for_the_name_but_not_as_it() -> None:
     text = "Danish, of Denmark"
     looks = [
-        Candidate(Answer(word, score, "1", "", 0, text.index(word), 0, text, (0, 0)), 10.0, 0.5, False, score)
+        Candidate(
+            Answer(word, score, "1", "", 0, text.index(word), 0, text, (0, 0)),
+            10.0,
+            0.5,
+            False,
+            score,
+        )
         for word, score in (("Denmark", 1.0), ("Danish", 2.0))
     ]
     name, adjective = (of("Niels Bohr [SEP] country", looks, number) for number in (0, 1))
-    assert (name["share"], name["support"]) == pytest.approx((math.log(math.e + math.exp(2)), math.log(2)))
-    assert (adjective["share"], adjective["support"]) == pytest.approx((2.0 - math.log(1 + math.e + math.exp(2)), 0.0))
+    assert (name["share"], name["support"]) == pytest.approx(
+        (math.log(math.e + math.exp(2)), math.log(2))
+    )
+    assert (adjective["share"], adjective["support"]) == pytest.approx(
+        (2.0 - math.log(1 + math.e + math.exp(2)), 0.0)
+    )
 
 
 def test_of_a_question_what_carries_meaning_is_the_subject() -> None:
@@ -121,7 +149,9 @@ def test_of_a_question_what_carries_meaning_is_the_subject() -> None:
 
 @pytest.mark.parametrize("text", ["who?", "... [SEP] ...", "的 [SEP] 的"])
 def test_strange_queries_have_finite_features(text: str) -> None:
-    assert np.isfinite(features(text, [look("Warsaw", 2.0), look("The", -800.0), look("Poland", 900.0)])).all()
+    assert np.isfinite(
+        features(text, [look("Warsaw", 2.0), look("The", -800.0), look("Poland", 900.0)])
+    ).all()
 
 
 def test_no_phrases_have_none() -> None:

@@ -16,7 +16,14 @@ from kbq.kb import KnowledgeBase
 from kbq.reading import phrase_windows
 from kbq.reading import reranker as module
 from kbq.reading.reader import Reader
-from kbq.reading.reranker import ELSEWHERE, SUPPORT, Candidate, before_others, in_order, says_nothing
+from kbq.reading.reranker import (
+    ELSEWHERE,
+    SUPPORT,
+    Candidate,
+    before_others,
+    in_order,
+    says_nothing,
+)
 
 QUERIES = [
     "Marie Curie [SEP] place of birth",
@@ -30,10 +37,14 @@ TEXT = "Marie Curie was born in Warsaw, in Poland."
 
 
 def answer(start: int, end: int, score: float, page: str = "1", paragraph: int = 0) -> Answer:
-    return Answer(TEXT[start:end], score, page, "Marie Curie", paragraph, start, end, TEXT, (start, end))
+    return Answer(
+        TEXT[start:end], score, page, "Marie Curie", paragraph, start, end, TEXT, (start, end)
+    )
 
 
-def seen(start: int, end: int, score: float, judged: float, page: str = "1", is_proposed: bool = False) -> Candidate:
+def seen(
+    start: int, end: int, score: float, judged: float, page: str = "1", is_proposed: bool = False
+) -> Candidate:
     return Candidate(answer(start, end, score, page), score, judged, is_proposed)
 
 
@@ -47,7 +58,11 @@ def places(answers: Sequence[Answer]) -> list[tuple[str, int, int]]:
 def test_scores_are_what_is_judged_and_a_share_of_the_search() -> None:
     candidates = [seen(0, 5, 20.0, 1.0), seen(24, 30, 18.0, 2.0), seen(35, 41, 10.0, 1.5)]
     found = in_order(candidates, 0.25)
-    assert [(one.answer.text, one.answer.score) for one in found] == [("Warsaw", 1.5), ("Marie", 1.0), ("Poland", -1.0)]
+    assert [(one.answer.text, one.answer.score) for one in found] == [
+        ("Warsaw", 1.5),
+        ("Marie", 1.0),
+        ("Poland", -1.0),
+    ]
     assert [one.answer.text for one in in_order(candidates, 0.0)] == ["Warsaw", "Poland", "Marie"]
 
 
@@ -55,7 +70,12 @@ def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
     text = "A Norwegian chemist of Norway, and Denmark."
 
     def said(start: int, end: int, judged: float, page: str = "1") -> Candidate:
-        return Candidate(Answer(text[start:end], 1.0, page, "", 0, start, end, text, (start, end)), 1.0, judged, False)
+        return Candidate(
+            Answer(text[start:end], 1.0, page, "", 0, start, end, text, (start, end)),
+            1.0,
+            judged,
+            False,
+        )
 
     candidates = [said(2, 11, 4.0), said(23, 29, 1.0), said(35, 42, 4.1)]
     together = SUPPORT * math.log(math.exp(4.0 / SUPPORT) + math.exp(1.0 / SUPPORT))
@@ -69,7 +89,11 @@ def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
     of_others = SUPPORT * math.log(sum(math.exp(value / SUPPORT) for value in (-5.0, 3.9, 3.8)))
     found = in_order(candidates + others, 0.0, "Ellen [SEP] country of origin")
     assert [(one.answer.text, one.answer.page_id, one.answer.score) for one in found] == [
-        ("Norwegian", "3", pytest.approx(of_others)),  # in paragraphs without the name, adjectives support each other
+        (
+            "Norwegian",
+            "3",
+            pytest.approx(of_others),
+        ),  # in paragraphs without the name, adjectives support each other
         ("Norway", "1", pytest.approx(together)),
         ("Denmark", "1", 4.1),
         ("Norwegian", "1", 4.0),
@@ -92,7 +116,11 @@ def test_of_phrases_that_overlap_the_better_one_is_kept() -> None:
         seen(0, 5, 20.0, 2.0),
         seen(0, 11, 20.0, -1.0, page="2"),
     ]
-    assert places([one.answer for one in in_order(candidates, 1.0)]) == [("1", 0, 5), ("1", 24, 30), ("2", 0, 11)]
+    assert places([one.answer for one in in_order(candidates, 1.0)]) == [
+        ("1", 0, 5),
+        ("1", 24, 30),
+        ("2", 0, 11),
+    ]
 
 
 def test_phrases_with_one_text_support_the_best_of_them() -> None:
@@ -128,7 +156,10 @@ def test_what_says_nothing_comes_last() -> None:
         ("Poland", 2.0, 2.0),
         ("Marie", -30.0, -30.0),
     ]
-    assert [one.answer.text for one in in_order(candidates, 0.25, "Marie [SEP] birth name")] == ["Marie", "Poland"]
+    assert [one.answer.text for one in in_order(candidates, 0.25, "Marie [SEP] birth name")] == [
+        "Marie",
+        "Poland",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +168,12 @@ def test_what_says_nothing_comes_last() -> None:
         ("Marie Curie [SEP] employer", "", "Marie Curie", True),  # nobody employs herself
         ("marie  CURIE [SEP] spouse", "", "Marie Curie", True),
         ("Anna Marie Curie [SEP] spouse", "", "Marie Curie", True),
-        ("Anna Marie Curie [SEP] employer", "", "Marie Curie", False),  # "Walter Chrysler", of Chrysler
+        (
+            "Anna Marie Curie [SEP] employer",
+            "",
+            "Marie Curie",
+            False,
+        ),  # "Walter Chrysler", of Chrysler
         ("Marie Curie [SEP] birth name", "", "Marie Curie", False),
         ("Wright [SEP] notable work", "wrote ", "Native Son", False),
         ("Wright [SEP] occupation", "the ", "only child", True),
@@ -190,8 +226,13 @@ def test_the_page_of_the_subject_comes_before_others() -> None:
 )
 def test_two_parents_may_be_a_couple(behind: str, nothing: bool) -> None:
     context = "Kim is a child of Ann" + behind
-    assert says_nothing("Bo [SEP] spouse", Answer("Ann", 1.0, "1", "", 0, 18, 21, context, (18, 21))) == nothing
-    assert says_nothing("Bo [SEP] sibling", Answer("Ann", 1.0, "1", "", 0, 18, 21, context, (18, 21)))
+    assert (
+        says_nothing("Bo [SEP] spouse", Answer("Ann", 1.0, "1", "", 0, 18, 21, context, (18, 21)))
+        == nothing
+    )
+    assert says_nothing(
+        "Bo [SEP] sibling", Answer("Ann", 1.0, "1", "", 0, 18, 21, context, (18, 21))
+    )
 
 
 def test_nothing_gives_nothing() -> None:
@@ -201,7 +242,13 @@ def test_nothing_gives_nothing() -> None:
 
 def test_what_was_not_judged_follows_with_its_distances() -> None:
     candidates = [seen(0, 5, 2.5, 2.5), seen(24, 30, -1.0, -1.0)]
-    found = [answer(0, 5, 90.0), answer(24, 30, 80.0), answer(35, 41, 70.0), answer(0, 11, 60.0), answer(12, 15, 50.0)]
+    found = [
+        answer(0, 5, 90.0),
+        answer(24, 30, 80.0),
+        answer(35, 41, 70.0),
+        answer(0, 11, 60.0),
+        answer(12, 15, 50.0),
+    ]
     answers = before_others(candidates, found, "phrase")
     assert [(one.text, one.score) for one in answers] == [
         ("Marie", 2.5),
@@ -212,8 +259,17 @@ def test_what_was_not_judged_follows_with_its_distances() -> None:
 
 
 def test_of_each_page_the_best_phrase_is_given() -> None:
-    candidates = [seen(0, 5, 3.0, 3.0, "2"), seen(24, 30, 2.0, 2.0, "1"), seen(35, 41, 1.0, 1.0, "2")]
-    found = [answer(35, 41, 90.0, "1"), answer(35, 41, 80.0, "3"), answer(0, 5, 70.0, "2"), answer(0, 5, 60.0, "4")]
+    candidates = [
+        seen(0, 5, 3.0, 3.0, "2"),
+        seen(24, 30, 2.0, 2.0, "1"),
+        seen(35, 41, 1.0, 1.0, "2"),
+    ]
+    found = [
+        answer(35, 41, 90.0, "1"),
+        answer(35, 41, 80.0, "3"),
+        answer(0, 5, 70.0, "2"),
+        answer(0, 5, 60.0, "4"),
+    ]
     answers = before_others(candidates, found, "page")
     assert [(one.page_id, one.start, one.score) for one in answers] == [
         ("2", 0, 3.0),
@@ -246,9 +302,15 @@ def test_answers_do_not_depend_on_the_batch(judging_kb: KnowledgeBase, unit: Uni
 
 
 @pytest.mark.parametrize("k", [1, 3, N_RERANKED, N_RERANKED + 1, 40])
-def test_there_are_as_many_answers_as_without_and_none_overlap(judging_kb: KnowledgeBase, k: int) -> None:
+def test_there_are_as_many_answers_as_without_and_none_overlap(
+    judging_kb: KnowledgeBase, k: int
+) -> None:
     plain, reranked = judging_kb.query(QUERIES, k, rerank=0), judging_kb.query(QUERIES, k)
-    assert [len(answers) for answers in reranked] == [len(answers) for answers in plain] == [k] * len(QUERIES)
+    assert (
+        [len(answers) for answers in reranked]
+        == [len(answers) for answers in plain]
+        == [k] * len(QUERIES)
+    )
     for answers in reranked:
         scores = [one.score for one in answers]
         assert scores == sorted(scores, reverse=True)
@@ -258,10 +320,15 @@ def test_there_are_as_many_answers_as_without_and_none_overlap(judging_kb: Knowl
 
 
 def test_pages_are_those_of_the_search_in_another_order(judging_kb: KnowledgeBase) -> None:
-    plain, reranked = judging_kb.query(QUERIES, 9, "page", rerank=0), judging_kb.query(QUERIES, 9, "page")
+    plain, reranked = (
+        judging_kb.query(QUERIES, 9, "page", rerank=0),
+        judging_kb.query(QUERIES, 9, "page"),
+    )
     for before, after in zip(plain, reranked, strict=True):
         assert {one.page_id for one in after} == {one.page_id for one in before}
-    orders = [[[one.page_id for one in answers] for answers in found] for found in (plain, reranked)]
+    orders = [
+        [[one.page_id for one in answers] for answers in found] for found in (plain, reranked)
+    ]
     assert orders[0] != orders[1]
     phrases = judging_kb.query(QUERIES, 1)
     assert [answers[0] for answers in reranked] == [answers[0] for answers in phrases]
@@ -277,8 +344,12 @@ def test_a_phrase_is_judged_by_itself(judging_kb: KnowledgeBase) -> None:
     for paragraph in {(one.page_id, one.paragraph) for one in found}:
         mine = [one for one in found if (one.page_id, one.paragraph) == paragraph]
         (alone,) = module.rerank_found(reader, [ids], [mine], [reader.reranking[1]])
-        of_all = [one for one in together if (one.answer.page_id, one.answer.paragraph) == paragraph]
-        assert [(one.judged, one.answer.place) for one in alone] == [(one.judged, one.answer.place) for one in of_all]
+        of_all = [
+            one for one in together if (one.answer.page_id, one.answer.paragraph) == paragraph
+        ]
+        assert [(one.judged, one.answer.place) for one in alone] == [
+            (one.judged, one.answer.place) for one in of_all
+        ]
 
 
 def test_the_reader_proposes_what_it_would_have_chosen(judging_kb: KnowledgeBase) -> None:
@@ -306,7 +377,9 @@ def test_the_reader_proposes_what_it_would_have_chosen(judging_kb: KnowledgeBase
         judge.load_state_dict(before)
     for one in (one for one in plain if one.is_proposed):
         near = [
-            o for o in plain if (o.answer.page_id, o.answer.paragraph) == (one.answer.page_id, one.answer.paragraph)
+            o
+            for o in plain
+            if (o.answer.page_id, o.answer.paragraph) == (one.answer.page_id, one.answer.paragraph)
         ]
         assert one.judged == max(other.judged for other in near)
 
@@ -327,7 +400,9 @@ def test_a_query_that_the_reader_cannot_read_keeps_its_order(
 
 
 def test_sentences_are_those_of_the_search(judging_kb: KnowledgeBase) -> None:
-    assert judging_kb.query(QUERIES, 3, "sentence") == judging_kb.query(QUERIES, 3, "sentence", rerank=0)
+    assert judging_kb.query(QUERIES, 3, "sentence") == judging_kb.query(
+        QUERIES, 3, "sentence", rerank=0
+    )
     with pytest.raises(QueryError, match="rerank=… has no effect where sentences are asked for"):
         judging_kb.query(QUERIES, 3, "sentence", rerank=5)
 
@@ -344,7 +419,10 @@ def test_paragraphs_are_those_of_the_search_in_another_order(judging_kb: Knowled
 
 
 def test_one_reader_judges_and_reads(judging_kb: KnowledgeBase) -> None:
-    assert judging_kb.searcher.reader(judging_kb.searcher.reranking.base) is judging_kb.searcher.reranking.reader
+    assert (
+        judging_kb.searcher.reader(judging_kb.searcher.reranking.base)
+        is judging_kb.searcher.reranking.reader
+    )
 
 
 def test_how_many_are_looked_at(judging_kb: KnowledgeBase) -> None:
@@ -354,7 +432,10 @@ def test_how_many_are_looked_at(judging_kb: KnowledgeBase) -> None:
     assert judging_kb.searcher.reranking.n_reranked(SearchOptions(backend="bm25")) == 0
     (one,) = judging_kb.query(QUERIES[0], 1, rerank=1)
     first = judging_kb.query(QUERIES[0], 1, rerank=0)[0]
-    assert (one.page_id, one.paragraph) == (first.page_id, first.paragraph)  # or what the reader proposes there
+    assert (one.page_id, one.paragraph) == (
+        first.page_id,
+        first.paragraph,
+    )  # or what the reader proposes there
     with pytest.raises(QueryError, match="rerank is -1, must be at least 0"):
         judging_kb.query(QUERIES[0], rerank=-1)
     with pytest.raises(QueryError, match="no effect where bm25 finds no phrases"):
@@ -379,7 +460,9 @@ def test_the_judge_is_stored_with_the_reader(judging_model: Path) -> None:
         "outer.weight": (1, 16),
         "outer.bias": (1,),
     }
-    assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
+    assert all(
+        torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items()
+    )
 
 
 def test_a_heavier_search_wins(judging_kb: KnowledgeBase) -> None:
@@ -397,7 +480,10 @@ def test_a_gpu_judges_all_queries_together_and_each_as_if_it_were_alone(
     reader = judging_kb.searcher.reranking.reader
     judge = copy.deepcopy(reader.reranking[1])
     ids = [reader.query_tokenizer.ids_of(text) for text in QUERIES]
-    found, judges = judging_kb.query(QUERIES, 9, rerank=0), [reader.reranking[1], *[judge] * (len(ids) - 1)]
+    found, judges = (
+        judging_kb.query(QUERIES, 9, rerank=0),
+        [reader.reranking[1], *[judge] * (len(ids) - 1)],
+    )
     expected = module.rerank_found(reader, ids, found, judges)
     monkeypatch.setattr(phrase_windows, "is_batch_invariant", lambda network, device: False)
     monkeypatch.setattr(phrase_windows, "PHRASES", 16)
@@ -410,7 +496,9 @@ def test_a_gpu_judges_all_queries_together_and_each_as_if_it_were_alone(
         (alone,) = module.rerank_found(reader, ids[part], found[part], judges[part])
         assert alone == candidates
         assert [one.answer for one in candidates] == [one.answer for one in expected[number]]
-        assert [one.judged for one in candidates] == pytest.approx([one.judged for one in expected[number]], abs=0.05)
+        assert [one.judged for one in candidates] == pytest.approx(
+            [one.judged for one in expected[number]], abs=0.05
+        )
 
 
 def counting(forward: Callable[..., Any], calls: list[int]) -> Callable[..., Any]:

@@ -1,6 +1,7 @@
 """What is read for a query is the same to the last bit alone and in company, on every kind of CPU.
 
-Each kind is a process of its own, as libraries decide once which instructions they use; `python -m` runs it by hand.
+Each kind is a process of its own, as libraries decide once which instructions they use; `python -m`
+runs it by hand.
 """
 
 import os
@@ -27,7 +28,11 @@ def test_what_is_read_is_the_same_alone_and_in_company(kind: str) -> None:
     if kind != "AVX2" and "AVX512" not in torch.backends.cpu.get_cpu_capability():
         pytest.skip(f"this CPU has no {kind}: PyTorch would end with an illegal instruction")
     onednn, aten, mkl, is_half = KINDS[kind]
-    names = {"ONEDNN_MAX_CPU_ISA": onednn, "ATEN_CPU_CAPABILITY": aten, "MKL_ENABLE_INSTRUCTIONS": mkl}
+    names = {
+        "ONEDNN_MAX_CPU_ISA": onednn,
+        "ATEN_CPU_CAPABILITY": aten,
+        "MKL_ENABLE_INSTRUCTIONS": mkl,
+    }
     run = subprocess.run(
         [sys.executable, __file__, "16" if is_half else "32"],
         env=os.environ | names, capture_output=True, encoding="utf-8",
@@ -39,7 +44,8 @@ def compare(bits: int) -> None:
     """Read five queries alone, in pairs and together; write how many logits differ.
 
     Args:
-        bits: of the numbers that are multiplied; a CPU without fast products of 16 bits computes them all the same.
+        bits: of the numbers that are multiplied; a CPU without fast products of 16 bits computes
+            them all the same.
     """
     from kbq.answers import Answer
     from kbq.model import devices
@@ -55,18 +61,33 @@ def compare(bits: int) -> None:
         """As many phrases as the number of the query says, in paragraphs of different lengths."""
         phrases = []
         for page in range(1 + 2 * query):
-            context = f"Title {page}\n" + "Marie Curie, a chemist, was born in Warsaw. " * (1 + (3 * page + query) % 7)
+            context = f"Title {page}\n" + "Marie Curie, a chemist, was born in Warsaw. " * (
+                1 + (3 * page + query) % 7
+            )
             start = context.rindex("Warsaw")
             place = (start, start + 6)
-            phrases.append(Answer("Warsaw", 9.0 - page, str(page), f"Title {page}", 0, *place, context, place))
+            phrases.append(
+                Answer("Warsaw", 9.0 - page, str(page), f"Title {page}", 0, *place, context, place)
+            )
         return phrases
 
-    queries = [reader.query_tokenizer.ids_of(f"{'Marie ' * number}Curie [SEP] place of birth") for number in range(5)]
+    queries = [
+        reader.query_tokenizer.ids_of(f"{'Marie ' * number}Curie [SEP] place of birth")
+        for number in range(5)
+    ]
 
     def read(numbers: range) -> list[list[Tensor]]:
-        several = read_around(reader, [queries[number] for number in numbers], [found(number) for number in numbers])
+        several = read_around(
+            reader, [queries[number] for number in numbers], [found(number) for number in numbers]
+        )
         return [
-            [odds(judge, torch.cat([one.edges for one in each]), torch.cat([one.tokens for one in each]))]
+            [
+                odds(
+                    judge,
+                    torch.cat([one.edges for one in each]),
+                    torch.cat([one.tokens for one in each]),
+                )
+            ]
             + [one.logits.flatten() for one in each]
             for each in several
         ]
@@ -75,7 +96,11 @@ def compare(bits: int) -> None:
         together = read(range(5))
         differing = 0
         for size in (1, 2):
-            some = [each for first in range(0, 5, size) for each in read(range(first, min(5, first + size)))]
+            some = [
+                each
+                for first in range(0, 5, size)
+                for each in read(range(first, min(5, first + size)))
+            ]
             for one, other in zip(some, together, strict=True):
                 differing += sum(int((a != b).sum()) for a, b in zip(one, other, strict=True))
     sys.stdout.write(f"queries differ in {differing} logits\n")

@@ -1,4 +1,6 @@
-"""Company: a query has the same answers, to the last bit, alone, in any batch, and from merged groups of shards."""
+"""Company: a query has the same answers, to the last bit, alone, in any batch, and from merged
+groups of shards.
+"""
 
 import dataclasses
 import random
@@ -20,10 +22,25 @@ from kbq.model.model import Model
 from kbq.search.search import LexicalScores, SearchContext, Wanted, merged, search
 
 K = 3
-WORDS = ["the", "city", "river", "was", "born", "in", "of", "Paris", "Warsaw", "Marie", "Curie", "place", "birth"]
+WORDS = [
+    "the",
+    "city",
+    "river",
+    "was",
+    "born",
+    "in",
+    "of",
+    "Paris",
+    "Warsaw",
+    "Marie",
+    "Curie",
+    "place",
+    "birth",
+]
 SOURCE = random.Random(6)
 QUERIES = [
-    f"{' '.join(SOURCE.choices(WORDS, k=SOURCE.randint(1, 6)))} [SEP] {' '.join(SOURCE.choices(WORDS, k=2))}"
+    f"{' '.join(SOURCE.choices(WORDS, k=SOURCE.randint(1, 6)))} [SEP] "
+    f"{' '.join(SOURCE.choices(WORDS, k=2))}"
     for _ in range(6)
 ]
 BY_KIND: list[tuple[BuiltKind, Backend, Unit]] = [
@@ -39,14 +56,20 @@ BY_KIND: list[tuple[BuiltKind, Backend, Unit]] = [
 
 @pytest.fixture(scope="module")
 def roughly() -> Iterator[None]:
-    """Few hits are rescored, so that an approximate search differs from an exact one; shards are small."""
+    """Few hits are rescored, so that an approximate search differs from an exact one; shards are
+    small.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(building, "BLOCK_CHARACTERS", 300)
         patch.setattr(building, "SHARD_ROWS", 170)
         patch.setattr(indexes, "OWN_QUERIES", 30)
         patch.setattr(cells, "LEAST_HITS", 4)
         for kind, codes in factory.CODES.items():
-            patch.setitem(factory.CODES, kind, dataclasses.replace(codes, overfetch=1 if codes.together else 2))
+            patch.setitem(
+                factory.CODES,
+                kind,
+                dataclasses.replace(codes, overfetch=1 if codes.together else 2),
+            )
         yield
 
 
@@ -57,10 +80,15 @@ def folder(
     with_every_index: Callable[[Path, list[Page], Path], Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """A knowledge base of eight or so shards, with every kind of index, in which some paragraphs occur twice."""
+    """A knowledge base of eight or so shards, with every kind of index, in which some paragraphs
+    occur twice.
+    """
     source = random.Random(3)
     texts = [" ".join(source.choices(WORDS, k=6)) + ". Born in Paris." for _ in range(150)]
-    pages = [Page(f"P{n}", "Page", (Paragraph(0, texts[n]), Paragraph(2, texts[n // 2]))) for n in range(150)]
+    pages = [
+        Page(f"P{n}", "Page", (Paragraph(0, texts[n]), Paragraph(2, texts[n // 2])))
+        for n in range(150)
+    ]
     folder, model = tmp_path_factory.mktemp("company"), new_model()
     model.config = dataclasses.replace(model.config, lexical_factor=0.5, length_penalty=0.1)
     model.save(folder / "model")
@@ -70,18 +98,26 @@ def folder(
 @pytest.fixture(scope="module")
 def by_kind(folder: Path) -> dict[BuiltKind, KnowledgeBase]:
     """The knowledge base, opened with each of its indexes."""
-    return {kind: KnowledgeBase.open(folder, index=kind, device="cpu") for kind in get_args(BuiltKind)}
+    return {
+        kind: KnowledgeBase.open(folder, index=kind, device="cpu") for kind in get_args(BuiltKind)
+    }
 
 
-def asked(kb: KnowledgeBase, texts: Sequence[str], backend: Backend, unit: Unit) -> list[list[Answer]]:
+def asked(
+    kb: KnowledgeBase, texts: Sequence[str], backend: Backend, unit: Unit
+) -> list[list[Answer]]:
     return kb.searcher.search(texts, SearchOptions(K, unit, backend))
 
 
 def of_part(scores: LexicalScores, part: slice) -> LexicalScores:
-    return LexicalScores(scores._shards[part], scores._indexes[part], scores._terms, scores._weight, scores._slots)
+    return LexicalScores(
+        scores._shards[part], scores._indexes[part], scores._terms, scores._weight, scores._slots
+    )
 
 
-def asked_in_parts(kb: KnowledgeBase, backend: Backend, unit: Unit, count: int) -> list[list[Answer]]:
+def asked_in_parts(
+    kb: KnowledgeBase, backend: Backend, unit: Unit, count: int
+) -> list[list[Answer]]:
     """The answers of `count` searches, each of some of the shards and with an index of these only."""
     answers, whole = [], KnowledgeBaseSize.of(kb.searcher.shards)
     for part in whole.parts(count):
@@ -93,7 +129,9 @@ def asked_in_parts(kb: KnowledgeBase, backend: Backend, unit: Unit, count: int) 
         if backend == "hybrid":
             lexical = [
                 of_part(scores, part)
-                for scores in kb.searcher.words.all_scores(QUERIES, *kb.searcher.plan(SearchOptions()).weights)
+                for scores in kb.searcher.words.all_scores(
+                    QUERIES, *kb.searcher.plan(SearchOptions()).weights
+                )
             ]
         index = open_index(kb.searcher.shards[part], kb.index, CPU, whole=whole)
         context = SearchContext(kb.searcher.shards[part], index, kb.model.config.length_penalty)
@@ -112,7 +150,9 @@ def test_answers_do_not_depend_on_the_batch(
     source = random.Random(f"{backend} {unit}")
     for size in (1, 2, source.randint(3, 5)):
         picked = source.sample(range(len(QUERIES)), size)
-        assert asked(kb, [QUERIES[n] for n in picked], backend, unit) == [together[n] for n in picked]
+        assert asked(kb, [QUERIES[n] for n in picked], backend, unit) == [
+            together[n] for n in picked
+        ]
 
 
 @pytest.mark.parametrize("backend", ["dense", "hybrid"])
@@ -139,11 +179,16 @@ def test_answers_do_not_depend_on_the_parts_that_are_searched(
 @pytest.mark.parametrize("backend", ["dense", "hybrid"])
 @pytest.mark.parametrize("kind", ["disk", "compact"])
 def test_groups_may_be_of_several_shards(
-    by_kind: dict[BuiltKind, KnowledgeBase], kind: BuiltKind, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    by_kind: dict[BuiltKind, KnowledgeBase],
+    kind: BuiltKind,
+    backend: Backend,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(base, "MOST_GROUPS", 4)
     assert KnowledgeBaseSize.of(by_kind[kind].searcher.shards).together > 1
-    assert asked_in_parts(by_kind[kind], backend, "phrase", 3) == asked_in_parts(by_kind[kind], backend, "phrase", 1)
+    assert asked_in_parts(by_kind[kind], backend, "phrase", 3) == asked_in_parts(
+        by_kind[kind], backend, "phrase", 1
+    )
 
 
 @pytest.mark.parametrize("unit", ["phrase", "page"])
@@ -160,12 +205,17 @@ def test_one_search_is_that_of_the_only_part(by_kind: dict[BuiltKind, KnowledgeB
     found = {kind: asked(kb, QUERIES, "dense", "phrase") for kind, kb in by_kind.items()}
     for kind, kb in by_kind.items():
         assert asked_in_parts(kb, "dense", "phrase", 1) == found[kind]
-    assert found["compact"] != found["exact"] != found["tiny"]  # or the tests above would say nothing of them
+    assert (
+        found["compact"] != found["exact"] != found["tiny"]
+    )  # or the tests above would say nothing of them
 
 
 def test_equal_scores_are_merged_in_the_order_of_the_parts() -> None:
     def hits(part: str, *scores: float) -> list[Answer]:
-        return [Answer("", score, f"{part}{place}", "", 0, 0, 0, "", (0, 0)) for place, score in enumerate(scores)]
+        return [
+            Answer("", score, f"{part}{place}", "", 0, 0, 0, "", (0, 0))
+            for place, score in enumerate(scores)
+        ]
 
     found = merged([hits("a", 3.0, 2.0, 1.0), [], hits("b", 3.0, 2.0), hits("c", 4.0)], 5)
     assert [hit.page_id for hit in found] == ["c0", "a0", "b0", "a1", "b1"]
@@ -183,4 +233,7 @@ def test_equal_scores_are_merged_in_the_order_of_the_parts() -> None:
     ],
 )
 def test_parts_are_of_whole_groups(shards: int, count: int, parts: list[tuple[int, int]]) -> None:
-    assert [(part.start, part.stop) for part in KnowledgeBaseSize(shards, rows=100, shown=100).parts(count)] == parts
+    assert [
+        (part.start, part.stop)
+        for part in KnowledgeBaseSize(shards, rows=100, shown=100).parts(count)
+    ] == parts

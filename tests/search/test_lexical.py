@@ -1,4 +1,6 @@
-"""Lexical scores: a hybrid score is the phrase's own plus the weighted words of its paragraph, for every unit."""
+"""Lexical scores: a hybrid score is the phrase's own plus the weighted words of its paragraph, for
+every unit.
+"""
 
 from pathlib import Path
 from typing import get_args
@@ -31,7 +33,9 @@ def kb(
 
 
 def word_scores(kb: KnowledgeBase, text: str) -> dict[tuple[str, int], float]:
-    """Of (page, paragraph): the BM25 of its words, a quarter for those of a relation, and the points of a name."""
+    """Of (page, paragraph): the BM25 of its words, a quarter for those of a relation, and the
+    points of a name.
+    """
     words, scores = kb.searcher.words, dict[tuple[str, int], float]()
     terms = query_words(text, words.bm25)
     shares = [RELATION if term in ("place", "birth") else 1.0 for term in terms]
@@ -54,26 +58,40 @@ def place(hit: Answer) -> tuple[tuple[str, int, int, int], tuple[int, int]]:
 def test_hybrid_scores_are_sums(unit: Unit, k: int, kb: KnowledgeBase) -> None:
     inside: Unit = "paragraph" if unit == "page" else unit
     found = kb.query(TEXTS, k, unit, "hybrid", bm25_weight=2.0)
-    for text, dense, hybrid in zip(TEXTS, kb.query(TEXTS, 1000, inside, "dense"), found, strict=True):
+    for text, dense, hybrid in zip(
+        TEXTS, kb.query(TEXTS, 1000, inside, "dense"), found, strict=True
+    ):
         bonus = word_scores(kb, text)
-        expected = {place(hit): hit.score + 2 * bonus.get((hit.page_id, hit.paragraph), 0) for hit in dense}
+        expected = {
+            place(hit): hit.score + 2 * bonus.get((hit.page_id, hit.paragraph), 0) for hit in dense
+        }
         best = sorted(expected, key=lambda one: -expected[one])
         if unit == "page":
             best = list({phrase[0]: (phrase, whole) for phrase, whole in reversed(best)}.values())
             best.sort(key=lambda one: -expected[one])
         assert [place(hit) for hit in hybrid] == best[:k]
-        assert [hit.score for hit in hybrid] == pytest.approx([expected[one] for one in best[:k]], abs=1e-3)
+        assert [hit.score for hit in hybrid] == pytest.approx(
+            [expected[one] for one in best[:k]], abs=1e-3
+        )
 
 
 def test_without_weight_it_is_the_dense_search(kb: KnowledgeBase) -> None:
-    assert kb.query(TEXTS, 5, "phrase", "hybrid", bm25_weight=0) == kb.query(TEXTS, 5, backend="dense")
+    assert kb.query(TEXTS, 5, "phrase", "hybrid", bm25_weight=0) == kb.query(
+        TEXTS, 5, backend="dense"
+    )
 
 
 @pytest.fixture(scope="module")
 def dogs_kb(model: Model, tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
-    """Three pages; the words of the query `red dogs` stand in b0 and, less often, in a4; `dogs` alone in b1."""
+    """Three pages; the words of the query `red dogs` stand in b0 and, less often, in a4; `dogs`
+    alone in b1.
+    """
     pages = [
-        Page("a", "Cats", (Paragraph(2, "Cats sleep."), Paragraph(4, "A red cat met dogs in a large garden."))),
+        Page(
+            "a",
+            "Cats",
+            (Paragraph(2, "Cats sleep."), Paragraph(4, "A red cat met dogs in a large garden.")),
+        ),
         Page("b", "Dogs", (Paragraph(0, "Red dogs, red dogs."), Paragraph(1, "They bark."))),
         Page("c", "Birds", (Paragraph(0, "Birds sing."),)),
     ]
@@ -98,13 +116,17 @@ def test_bm25_alone_ranks_paragraphs_and_pages(
     assert hits[0].score > hits[-1].score or k == 1
 
 
-def test_words_alone_rank_the_paragraphs_of_all_shards(pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_words_alone_rank_the_paragraphs_of_all_shards(
+    pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     for first in range(0, 12, 4):
         kb = KnowledgeBase.build(pages[first : first + 4], tmp_path / "kb", model, append=first > 0)
     (hits,) = kb.query(["the city river"], 99, "paragraph", "bm25")
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
-    everywhere = np.concatenate([index.scores(["citi", "river"]) for index in kb.searcher.words.bm25])
+    everywhere = np.concatenate(
+        [index.scores(["citi", "river"]) for index in kb.searcher.words.bm25]
+    )
     assert scores == pytest.approx(np.sort(everywhere[everywhere > 0])[::-1])
 
 
@@ -115,7 +137,9 @@ def test_what_shares_no_word_is_not_found(dogs_kb: KnowledgeBase) -> None:
 
 def test_the_bonus_of_all_sources_is_their_sum(dogs_kb: KnowledgeBase) -> None:
     one, other = (
-        LexicalScores(dogs_kb.searcher.shards, dogs_kb.searcher.words.bm25, [["sing"], terms], weight)
+        LexicalScores(
+            dogs_kb.searcher.shards, dogs_kb.searcher.words.bm25, [["sing"], terms], weight
+        )
         for terms, weight in ((["dog"], 10.0), (["sing"], 1.0))
     )
     expected = one.bonus(0, [1, 0]) + other.bonus(0, [1, 0])
@@ -125,7 +149,10 @@ def test_the_bonus_of_all_sources_is_their_sum(dogs_kb: KnowledgeBase) -> None:
 
 def test_evidence_weighs_every_paragraph(dogs_kb: KnowledgeBase) -> None:
     bonus = LexicalScores(
-        dogs_kb.searcher.shards, dogs_kb.searcher.words.bm25, [["sing"], ["bark", "dog"]], weight=10.0
+        dogs_kb.searcher.shards,
+        dogs_kb.searcher.words.bm25,
+        [["sing"], ["bark", "dog"]],
+        weight=10.0,
     ).bonus(0, [1, 0])
     scores = dogs_kb.searcher.words.bm25[0].scores(["bark", "dog"])
     assert bonus[0] == pytest.approx(10 * scores)
@@ -134,7 +161,9 @@ def test_evidence_weighs_every_paragraph(dogs_kb: KnowledgeBase) -> None:
 
 @pytest.mark.parametrize("unit", ["phrase", "sentence"])
 def test_bm25_finds_no_phrase(unit: Unit, dogs_kb: KnowledgeBase) -> None:
-    with pytest.raises(QueryError, match=f"BM25 finds no {unit}: ask for paragraphs or pages, or .* hybrid"):
+    with pytest.raises(
+        QueryError, match=f"BM25 finds no {unit}: ask for paragraphs or pages, or .* hybrid"
+    ):
         dogs_kb.query(["dogs"], 1, unit, "bm25")
 
 
@@ -143,7 +172,9 @@ def test_a_knowledge_base_without_the_index_says_how_to_add_one(
     backend: Backend, pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False)
-    with pytest.raises(QueryError, match=r"kb has no BM25 index: add one with `kbq index bm25 .*kb`"):
+    with pytest.raises(
+        QueryError, match=r"kb has no BM25 index: add one with `kbq index bm25 .*kb`"
+    ):
         kb.query(["dogs"], 1, "page", backend)
 
 

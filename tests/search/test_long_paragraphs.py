@@ -1,4 +1,6 @@
-"""Long paragraphs: what is found is what the old rules found, which compared every unit with every other."""
+"""Long paragraphs: what is found is what the old rules found, which compared every unit with every
+other.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,9 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search.spans import RangesTaken, Sentences
 
-RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)).map(lambda one: (one[0], one[0] + one[1])))
+RANGES = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 5)).map(lambda one: (one[0], one[0] + one[1]))
+)
 
 
 @given(RANGES)
@@ -20,7 +24,10 @@ RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)).map(lambda on
 def test_ranges_are_taken_as_if_each_were_compared_with_all(wanted: list[tuple[int, int]]) -> None:
     taken = RangesTaken()
     units: list[tuple[int, int]] = []
-    for begin, stop in wanted:  # empty ones are among them: some tokenizers make tokens of no character
+    for (
+        begin,
+        stop,
+    ) in wanted:  # empty ones are among them: some tokenizers make tokens of no character
         obstacles = [first for first, last in units if begin < last and first < stop]
         assert taken.first_within(begin, stop) == min(obstacles, default=None)
         if not obstacles:
@@ -61,19 +68,32 @@ def test_a_search_reads_a_paragraph_once_and_its_answers_share_it(
     assert len(reads) == len(set(reads)) <= 18
     contexts: dict[tuple[str, int], str] = {}
     for answer in (*first, *second):
-        assert contexts.setdefault((answer.page_id, answer.paragraph), answer.context) is answer.context
+        assert (
+            contexts.setdefault((answer.page_id, answer.paragraph), answer.context)
+            is answer.context
+        )
 
 
 @pytest.fixture(scope="module")
-def kb_with_words(pages: list[Page], model: Model, tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
+def kb_with_words(
+    pages: list[Page], model: Model, tmp_path_factory: pytest.TempPathFactory
+) -> KnowledgeBase:
     return KnowledgeBase.build(pages, tmp_path_factory.mktemp("words") / "kb", model)
 
 
 @pytest.mark.parametrize(
     ("unit", "backend"),
-    [("phrase", "dense"), ("sentence", "hybrid"), ("paragraph", "hybrid"), ("paragraph", "bm25"), ("page", "bm25")],
+    [
+        ("phrase", "dense"),
+        ("sentence", "hybrid"),
+        ("paragraph", "hybrid"),
+        ("paragraph", "bm25"),
+        ("page", "bm25"),
+    ],
 )
-def test_k_is_bounded_by_what_there_is(unit: Unit, backend: Backend, kb_with_words: KnowledgeBase) -> None:
+def test_k_is_bounded_by_what_there_is(
+    unit: Unit, backend: Backend, kb_with_words: KnowledgeBase
+) -> None:
     all_of_them = kb_with_words.query("the river", 10_000, unit, backend)
     assert 0 < len(all_of_them) < 10_000
     assert kb_with_words.query("the river", 10**30, unit, backend) == all_of_them

@@ -18,7 +18,9 @@ class Hesitant:
         self._shards = shards
         self.groups = [ShardGroup(0, shards, self)]
 
-    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
+    def candidates(
+        self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None
+    ) -> list[list[Candidates]]:
         if k >= sum(len(shard) for shard in self._shards):
             return everything(self._shards, len(starts), bonus)
         return [[Candidates(np.empty(0, np.int64), np.inf)] * len(starts) for _ in self._shards]
@@ -27,10 +29,14 @@ class Hesitant:
         return self._shards[shard].products(rows, query_of, queries)
 
 
-def test_a_search_goes_on_until_it_has_asked_for_the_rows_of_all_shards(random_shard: Callable[..., Shard]) -> None:
+def test_a_search_goes_on_until_it_has_asked_for_the_rows_of_all_shards(
+    random_shard: Callable[..., Shard],
+) -> None:
     shards = [random_shard(30, seed=seed) for seed in range(5)]
     queries = np.random.default_rng(0).normal(size=(3, 2, 16)).astype(np.float32)
-    assert [len(hits) for hits in search(SearchContext(shards, Hesitant(shards)), queries, 10, "phrase")] == [10] * 3
+    assert [
+        len(hits) for hits in search(SearchContext(shards, Hesitant(shards)), queries, 10, "phrase")
+    ] == [10] * 3
 
 
 def test_how_many_queries_are_scored_together_changes_nothing(
@@ -42,6 +48,12 @@ def test_how_many_queries_are_scored_together_changes_nothing(
     scores = []
     for starts in (2**15, 2 * 74, 1):  # five, two, and one together
         monkeypatch.setattr("kbq.search.search.STARTS", starts)
-        scores.append([spans.scores.tolist() for shard in batch_spans(context, queries, 1000) for spans in shard])
+        scores.append(
+            [
+                spans.scores.tolist()
+                for shard in batch_spans(context, queries, 1000)
+                for spans in shard
+            ]
+        )
     assert scores[0] == scores[1] == scores[2]
     assert [len(each) for each in scores[0]] == [26, 23] * 5

@@ -19,7 +19,9 @@ Make = Callable[..., EncodedParagraph]
 Span = tuple[int, int]
 
 
-def truth(shard: Shard, query: np.ndarray, max_tokens: int = 20, penalty: float = 0.0) -> dict[Span, float]:
+def truth(
+    shard: Shard, query: np.ndarray, max_tokens: int = 20, penalty: float = 0.0
+) -> dict[Span, float]:
     """The float64 score of every legal span, by the definition."""
     opens, closes = (shard.vectors.astype(np.float64) @ side.astype(np.float64) for side in query)
     spans = {}
@@ -68,7 +70,9 @@ def random_queries(count: int = 4) -> np.ndarray:
     return np.random.default_rng(1).normal(size=(count, 2, 16)).astype(np.float32)
 
 
-EYE = np.array([[1, 0], [0, 1]], np.float32)  # the first value of a row is its score as start, the second as end
+EYE = np.array(
+    [[1, 0], [0, 1]], np.float32
+)  # the first value of a row is its score as start, the second as end
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 7, 20])
@@ -79,14 +83,18 @@ def test_every_start_has_its_best_end(
     shard = random_shard(*kept)
     for query in random_queries():
         found = spans_of(shard, everywhere(shard), query, max_tokens)
-        assert as_dict(found) == pytest.approx(best_of_each_start(truth(shard, query, max_tokens)), abs=1e-3)
+        assert as_dict(found) == pytest.approx(
+            best_of_each_start(truth(shard, query, max_tokens)), abs=1e-3
+        )
         assert (np.diff(found.scores) <= 0).all()
         assert found.complete_above == -np.inf
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.1, 30.0])
 @pytest.mark.parametrize("k", [1, 2, 3, 1000])
-@pytest.mark.parametrize("kept", [(1,), (5, 0, 3), (30, 1, 0, 0, 25, 12), (3, 8, 2, 9, 9, 4, 1, 0, 7)])
+@pytest.mark.parametrize(
+    "kept", [(1,), (5, 0, 3), (30, 1, 0, 0, 25, 12), (3, 8, 2, 9, 9, 4, 1, 0, 7)]
+)
 def test_what_stands_above_the_bound_is_what_a_search_over_all_spans_finds(
     kept: tuple[int, ...], k: int, penalty: float, random_shard: Callable[..., Shard]
 ) -> None:
@@ -115,7 +123,9 @@ def test_some_starts_only(random_shard: Callable[..., Shard]) -> None:
     best = best_of_each_start(truth(shard, query))
     for rows in ([], [0], [40], [3, 4, 11, 12, 30], list(range(0, 41, 2))):
         found = as_dict(spans_of(shard, Candidates(np.array(rows, np.int64), 3.5), query))
-        assert found == pytest.approx({span: score for span, score in best.items() if span[0] in rows}, abs=1e-3)
+        assert found == pytest.approx(
+            {span: score for span, score in best.items() if span[0] in rows}, abs=1e-3
+        )
 
 
 def test_scores_that_can_be_checked_by_eye(encoded: Make, make_shard: Callable[..., Shard]) -> None:
@@ -125,7 +135,9 @@ def test_scores_that_can_be_checked_by_eye(encoded: Make, make_shard: Callable[.
     assert found.scores.tolist() == [17.0, 12.0, 8.0, 7.0]
 
 
-def test_a_bonus_moves_all_spans_of_its_paragraph(encoded: Make, make_shard: Callable[..., Shard]) -> None:
+def test_a_bonus_moves_all_spans_of_its_paragraph(
+    encoded: Make, make_shard: Callable[..., Shard]
+) -> None:
     shard = make_shard([encoded([[5, 0], [0, 1], [1, 7]]), encoded([[9, 8]])])
     added = np.array([10, 10, 10, 0.5], np.float32)
     found = spans_of(shard, dataclasses.replace(everywhere(shard), bonus=added), EYE)
@@ -136,7 +148,9 @@ def test_a_bonus_moves_all_spans_of_its_paragraph(encoded: Make, make_shard: Cal
     assert certain.complete_above == 17.5
 
 
-def test_a_span_is_not_shortened_to_where_no_phrase_closes(encoded: Make, make_shard: Callable[..., Shard]) -> None:
+def test_a_span_is_not_shortened_to_where_no_phrase_closes(
+    encoded: Make, make_shard: Callable[..., Shard]
+) -> None:
     shard = make_shard([encoded([[5, 0], [0, 1], [1, 7]], edges=[OPENS, OPENS | CLOSES, CLOSES])])
     found = spans_of(shard, everywhere(shard), EYE)
     assert as_dict(found) == {(0, 2): 12.0, (1, 2): 7.0}
@@ -158,12 +172,18 @@ def test_each_token_after_the_first_costs(
     shard = make_shard([encoded([[5, 0], [0, 6], [1, 7]], positions=[0, 1, 4])])
     found = spans_of(shard, everywhere(shard), EYE, penalty=penalty)
     assert as_dict(found) == best
-    assert found.shortened(shard, 0, 2, limit=5) == ((11.0 - penalty, 1) if penalty < 6 else (5.0, 0))
+    assert found.shortened(shard, 0, 2, limit=5) == (
+        (11.0 - penalty, 1) if penalty < 6 else (5.0, 0)
+    )
 
 
 def test_no_span_crosses_a_paragraph(encoded: Make, make_shard: Callable[..., Shard]) -> None:
     shard = make_shard([encoded([[9, 0]]), encoded([[0, 9]])], [encoded([[0, 9]])])
-    assert as_dict(spans_of(shard, everywhere(shard), EYE)) == {(0, 0): 9.0, (1, 1): 9.0, (2, 2): 9.0}
+    assert as_dict(spans_of(shard, everywhere(shard), EYE)) == {
+        (0, 0): 9.0,
+        (1, 1): 9.0,
+        (2, 2): 9.0,
+    }
 
 
 @pytest.mark.parametrize(("max_tokens", "best"), [(4, (0, 0)), (5, (0, 1))])
@@ -174,7 +194,9 @@ def test_length_is_counted_in_the_tokens_before_the_filter(
     assert next(iter(as_dict(spans_of(shard, everywhere(shard), EYE, max_tokens)))) == best
 
 
-def test_ties_stand_in_the_order_of_their_rows(encoded: Make, make_shard: Callable[..., Shard]) -> None:
+def test_ties_stand_in_the_order_of_their_rows(
+    encoded: Make, make_shard: Callable[..., Shard]
+) -> None:
     shard = make_shard([encoded([[1, 1]]), encoded([[1, 1], [1, 1]])])
     assert list(as_dict(spans_of(shard, everywhere(shard), EYE))) == [(0, 0), (1, 1), (2, 2)]
 
@@ -194,7 +216,9 @@ def test_queries_that_are_asked_together_find_what_each_finds_alone(
     candidates = []
     for count, bound in ((68, -np.inf), (0, 9.0), (1, -9.0), (20, 1.0)):
         bonus = source.normal(size=count).astype(np.float32) if with_bonus else None
-        candidates.append(Candidates(np.sort(source.choice(68, count, replace=False)), bound, bonus))
+        candidates.append(
+            Candidates(np.sort(source.choice(68, count, replace=False)), bound, bonus)
+        )
     queries = rounded_for_exact_sums(random_queries())
     together = find_spans(shard, candidates, queries, length_penalty=0.1, certain=certain)
     assert [len(found.scores) > 0 for found in together] == [True, False, True, True]
@@ -211,15 +235,22 @@ def test_spans_of_one_paragraph(random_shard: Callable[..., Shard]) -> None:
     best = best_of_each_start(truth(shard, query))
     for paragraph, rows in ((0, range(12)), (1, range(0)), (2, range(12, 32))):
         found = as_dict(paragraph_spans(shard, paragraph, query))
-        assert found == pytest.approx({span: score for span, score in best.items() if span[0] in rows}, abs=1e-3)
+        assert found == pytest.approx(
+            {span: score for span, score in best.items() if span[0] in rows}, abs=1e-3
+        )
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=40), st.data())
 def test_range_argmax(values: list[int], data: st.DataObject) -> None:
     begins = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=10))
     sizes = [data.draw(st.integers(1, len(values) - begin)) for begin in begins]
-    found = range_argmax(np.array(values, np.float32), np.array(begins, np.int64), np.array(sizes, np.int64))
-    expected = [begin + int(np.argmax(values[begin : begin + size])) for begin, size in zip(begins, sizes, strict=True)]
+    found = range_argmax(
+        np.array(values, np.float32), np.array(begins, np.int64), np.array(sizes, np.int64)
+    )
+    expected = [
+        begin + int(np.argmax(values[begin : begin + size]))
+        for begin, size in zip(begins, sizes, strict=True)
+    ]
     assert found.tolist() == expected
 
 

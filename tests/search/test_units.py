@@ -1,4 +1,6 @@
-"""Units: k distinct phrases, sentences, paragraphs or pages, each with the best score of its phrases."""
+"""Units: k distinct phrases, sentences, paragraphs or pages, each with the best score of its
+phrases.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,7 +45,9 @@ def all_spans(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray) -> list[tup
     return sorted(spans, key=lambda span: -span[0])
 
 
-def all_units(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray, unit: Unit) -> list[tuple[float, Place]]:
+def all_units(
+    kb: KnowledgeBase, start: np.ndarray, end: np.ndarray, unit: Unit
+) -> list[tuple[float, Place]]:
     """All distinct units, best first: by the definition."""
     texts = {
         (shard.ids[int(place_of_page)], int(number)): shard.texts[place]
@@ -75,13 +79,17 @@ def queries() -> np.ndarray:
     return np.random.default_rng(0).normal(size=(2, 3, 16)).astype(np.float32)
 
 
-def searched(kb: KnowledgeBase, queries: np.ndarray, k: int, unit: Unit = "phrase") -> list[list[Answer]]:
+def searched(
+    kb: KnowledgeBase, queries: np.ndarray, k: int, unit: Unit = "phrase"
+) -> list[list[Answer]]:
     return search(kb.searcher.search_context, kb.model.in_row_units(*queries), k, unit)
 
 
 @pytest.mark.parametrize("k", [1, 4, 1000])
 @pytest.mark.parametrize("unit", UNITS)
-def test_k_distinct_units_when_k_exist(unit: Unit, k: int, kb: KnowledgeBase, queries: np.ndarray) -> None:
+def test_k_distinct_units_when_k_exist(
+    unit: Unit, k: int, kb: KnowledgeBase, queries: np.ndarray
+) -> None:
     found = searched(kb, queries, k, unit)
     for hits, start, end in zip(found, queries[0], queries[1], strict=True):
         expected = all_units(kb, start, end, unit)[:k]
@@ -109,7 +117,9 @@ def test_several_shards_answer_like_one(
     for first in range(0, 12, 3):
         many = KnowledgeBase.build(pages[first : first + 3], parts, model, append=first > 0)
     assert (len(kb.searcher.shards), len(many.searcher.shards)) == (1, 4)
-    for one, other in zip(searched(kb, queries, 7, unit), searched(many, queries, 7, unit), strict=True):
+    for one, other in zip(
+        searched(kb, queries, 7, unit), searched(many, queries, 7, unit), strict=True
+    ):
         assert [hit.page_id for hit in one] == [hit.page_id for hit in other]
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=0.05)
 
@@ -140,7 +150,9 @@ FOUND = ((9.0, 0, 1), (8.0, 1, 2), (7.0, 2, 2), (6.0, 3, 4), (5.0, 6, 6), (4.0, 
         ("page", [(9.0, "w0 w1", 0), (5.0, "w0", 0)]),
     ],
 )
-def test_units_that_can_be_checked_by_eye(unit: Unit, expected: list[tuple[float, str, int]], shard: Shard) -> None:
+def test_units_that_can_be_checked_by_eye(
+    unit: Unit, expected: list[tuple[float, str, int]], shard: Shard
+) -> None:
     units = best_units([shard], [spans(*FOUND)], unit, k=10)
     assert [(hit.score, hit.text, hit.paragraph) for hit in units.hits] == expected
     assert units.is_complete
@@ -203,7 +215,9 @@ def test_sentence_around(text: str, phrase: str, sentence: str) -> None:
     assert text[first:stop] == sentence
 
 
-def test_many_queries_are_answered_in_order(kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_queries_are_answered_in_order(
+    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = ["the river", "Paris", "Marie Curie [SEP] place of birth", "the city", "born in Warsaw"]
     alone = [kb.query([text], k=2)[0] for text in texts]
     monkeypatch.setattr(search_module, "BATCH", 2)
@@ -211,10 +225,16 @@ def test_many_queries_are_answered_in_order(kb: KnowledgeBase, monkeypatch: pyte
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=0.1)
 
 
-def test_the_best_phrase_of_a_paragraph_is_its_best_span(kb: KnowledgeBase, queries: np.ndarray) -> None:
+def test_the_best_phrase_of_a_paragraph_is_its_best_span(
+    kb: KnowledgeBase, queries: np.ndarray
+) -> None:
     (shard,) = kb.searcher.shards
     best = paragraph_spans(shard, 0, queries[:, 0] * kb.model.scale)
-    true = [score for score, place in all_spans(kb, queries[0, 0], queries[1, 0]) if place[:2] == ("P1", 0)]
+    true = [
+        score
+        for score, place in all_spans(kb, queries[0, 0], queries[1, 0])
+        if place[:2] == ("P1", 0)
+    ]
     assert best.scores[0] == pytest.approx(true[0], abs=1e-3)
 
 

@@ -1,4 +1,6 @@
-"""Fixtures: a service in this process, at a port of its own, with the sample or with knowledge bases of a test."""
+"""Fixtures: a service in this process, at a port of its own, with the sample or with knowledge
+bases of a test.
+"""
 
 import asyncio
 import threading

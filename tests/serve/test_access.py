@@ -12,7 +12,16 @@ from kbq.serve.guard import ServeSettings, read_keys
 from .conftest import Running, Serve
 
 KEY = "0123456789abcdef"
-PATHS = ["/", "/table", "/page/S001", "/api", "/v1/kbs", "/v1/titles", "/metrics", "/static/style.css"]
+PATHS = [
+    "/",
+    "/table",
+    "/page/S001",
+    "/api",
+    "/v1/kbs",
+    "/v1/titles",
+    "/metrics",
+    "/static/style.css",
+]
 
 
 def basic(password: str) -> str:
@@ -40,7 +49,9 @@ def test_without_a_key_nothing_is_told(locked: Running, path: str) -> None:
     ],
 )  # fmt: skip
 def test_a_key_opens(locked: Running, authorization: str, status: int) -> None:
-    answer = locked.client.get("/v1/kbs", headers=[(b"Authorization", authorization.encode("latin-1"))])
+    answer = locked.client.get(
+        "/v1/kbs", headers=[(b"Authorization", authorization.encode("latin-1"))]
+    )
     assert answer.status_code == status
 
 
@@ -54,7 +65,10 @@ def test_health_needs_no_key_and_no_host_but_tells_no_names(locked: Running) -> 
 
 def test_what_needs_a_key_is_kept_nowhere(locked: Running, service: Running) -> None:
     for path in ("/v1/kbs", "/", "/static/style.css"):
-        assert locked.client.get(path, headers={"Authorization": basic(KEY)}).headers["cache-control"] == "no-store"
+        assert (
+            locked.client.get(path, headers={"Authorization": basic(KEY)}).headers["cache-control"]
+            == "no-store"
+        )
         assert "cache-control" not in service.client.get(path).headers
 
 
@@ -69,7 +83,11 @@ FOREIGN = {"Origin": "https://evil.example"}
 IMAGE = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
 FRAME = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
 LINK = FRAME | {"Sec-Fetch-Dest": "document"}
-OPENREFINE = {"Origin": "http://127.0.0.1:3333", "Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"}
+OPENREFINE = {
+    "Origin": "http://127.0.0.1:3333",
+    "Sec-Fetch-Site": "same-site",
+    "Sec-Fetch-Mode": "cors",
+}
 QUERIES = {"queries": '{"q0": {"query": "Marie Curie"}}'}
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
@@ -96,7 +114,12 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     ],
 )  # fmt: skip
 def test_pages_of_other_sites_start_no_work(
-    service: Running, method: str, path: str, sent: dict[str, Any], headers: dict[str, str], status: int
+    service: Running,
+    method: str,
+    path: str,
+    sent: dict[str, Any],
+    headers: dict[str, str],
+    status: int,
 ) -> None:
     accepted = {"Accept": "application/json, text/event-stream"}
     answer = service.client.request(method, path, headers=accepted | headers, **sent)
@@ -114,7 +137,9 @@ def test_a_key_in_the_address_is_for_reconciliation_alone(locked: Running) -> No
 def test_every_answer_has_the_headers(service: Running) -> None:
     for path in [*PATHS, "/healthz", "/openapi.json", "/nothing"]:
         headers = service.client.get(path).headers
-        policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+        policy = dict(
+            part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
+        )
         assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
         assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
         assert headers["x-content-type-options"] == "nosniff"
@@ -126,7 +151,10 @@ def test_every_answer_has_the_headers(service: Running) -> None:
 
 def test_origins_that_are_allowed(serve: Serve, kb_folder: Path) -> None:
     service = serve({"tiny": kb_folder}, allow_origin=("https://a.example",))
-    for origin, allowed in (("https://a.example", "https://a.example"), ("https://b.example", None)):
+    for origin, allowed in (
+        ("https://a.example", "https://a.example"),
+        ("https://b.example", None),
+    ):
         asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
         answer = service.client.options("/v1/query", headers=asked)
         assert answer.headers.get("access-control-allow-origin") == allowed
@@ -136,7 +164,10 @@ def test_origins_that_are_allowed(serve: Serve, kb_folder: Path) -> None:
         assert answer.headers["vary"] == "Origin"
     assert service.client.get("/v1/kbs").headers["vary"] == "Origin"
     asked = {"Origin": "https://c.example", "Access-Control-Request-Method": "POST"}
-    assert service.client.options("/reconcile", headers=asked).headers["access-control-allow-origin"] == "*"
+    assert (
+        service.client.options("/reconcile", headers=asked).headers["access-control-allow-origin"]
+        == "*"
+    )
     assert service.client.get("/reconcile").headers["access-control-allow-origin"] == "*"
 
 
@@ -152,7 +183,10 @@ def test_the_public_name_is_one_of_the_service(serve: Serve, kb_folder: Path) ->
     ):
         answer = client.get(f"http://127.0.0.1:{service.port}/api", headers={"Host": host})
         assert answer.status_code == status
-    assert "curl https://kbq.example/v1/query" in client.get(f"http://127.0.0.1:{service.port}/api").text
+    assert (
+        "curl https://kbq.example/v1/query"
+        in client.get(f"http://127.0.0.1:{service.port}/api").text
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +209,11 @@ def test_what_would_not_be_safe_is_refused(settings: dict[str, object], words: s
 def test_keys_are_read(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"# of the team\n{KEY}  # Ada\n\nanother-key-0123456789\n")
     assert read_keys(tmp_path / "keys") == (KEY, "another-key-0123456789")
-    for text, words in (("", "has no key"), ("short\n", "keys:1: a key has at least 16"), ("é" * 20, "keys:1: a key")):
+    for text, words in (
+        ("", "has no key"),
+        ("short\n", "keys:1: a key has at least 16"),
+        ("é" * 20, "keys:1: a key"),
+    ):
         (tmp_path / "keys").write_text(text, "utf-8")
         with pytest.raises(KbqError, match=words):
             read_keys(tmp_path / "keys")

@@ -1,4 +1,6 @@
-"""Bad input: whatever is sent, the answer is a problem document with the right status, and the service goes on."""
+"""Bad input: whatever is sent, the answer is a problem document with the right status, and the
+service goes on.
+"""
 
 import json
 import shutil
@@ -20,7 +22,10 @@ JSON = {"Content-Type": "application/json"}
 
 
 def query(**fields: Any) -> dict[str, Any]:
-    return {"content": json.dumps({"queries": ["Marie Curie [SEP] spouse"]} | fields).encode(), "headers": JSON}
+    return {
+        "content": json.dumps({"queries": ["Marie Curie [SEP] spouse"]} | fields).encode(),
+        "headers": JSON,
+    }
 
 
 def body(content: bytes, kind: str = "application/json") -> dict[str, Any]:
@@ -101,7 +106,10 @@ CASES: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
 
 
 def is_problem(answer: httpx2.Response, status: int, words: str) -> None:
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert (answer.status_code, answer.headers["content-type"]) == (
+        status,
+        "application/problem+json",
+    )
     assert answer.headers["x-content-type-options"] == "nosniff"
     problem = answer.json()
     assert problem["status"] == status
@@ -125,7 +133,10 @@ def test_a_relation_is_no_file_of_the_server(service: Running, tmp_path: Path) -
     assert answer.status_code == 200
     assert "secret" not in answer.text
     asked["values"][0]["relation"] = str(tmp_path / "none.toml")
-    assert service.client.post("/table/typed", json=asked).text.replace("none.toml", "relations.toml") == answer.text
+    assert (
+        service.client.post("/table/typed", json=asked).text.replace("none.toml", "relations.toml")
+        == answer.text
+    )
 
 
 def test_the_service_goes_on(service: Running) -> None:
@@ -141,10 +152,16 @@ def test_single_problems_are_listed(service: Running) -> None:
 
 
 def test_single_problems_name_fields_too() -> None:
-    error = KbqError("2 rows cannot be asked", ["row 1: leave --min-probability out", "row 2: see `kbq fill --empty`"])
+    error = KbqError(
+        "2 rows cannot be asked",
+        ["row 1: leave --min-probability out", "row 2: see `kbq fill --empty`"],
+    )
     with for_commands(False):
         found = document(error, str)["errors"]
-    assert found == [{"problem": "row 1: leave min_probability=… out"}, {"problem": "row 2: see `kbq fill --empty`"}]
+    assert found == [
+        {"problem": "row 1: leave min_probability=… out"},
+        {"problem": "row 2: see `kbq fill --empty`"},
+    ]
     with for_commands():
         assert error.problems[0] == "row 1: leave --min-probability out"
 
@@ -173,7 +190,11 @@ def answer_of(connection: socket.socket) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     "sent",
-    [b"hello\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 9, b"GET / HTTP/1.1\r\n" + b"x" * 80_000],
+    [
+        b"hello\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 9,
+        b"GET / HTTP/1.1\r\n" + b"x" * 80_000,
+    ],
 )
 def test_what_is_no_http_is_refused(connection: socket.socket, sent: bytes) -> None:
     connection.sendall(sent)
@@ -215,7 +236,9 @@ def test_a_client_that_hangs_up_does_no_harm(service: Running) -> None:
     assert service.query("Marie Curie [SEP] spouse", k=1)[0]["answers"][0]["text"]
 
 
-def test_no_place_of_a_knowledge_base_is_shown(serve: Serve, kb_folder: Path, tmp_path: Path) -> None:
+def test_no_place_of_a_knowledge_base_is_shown(
+    serve: Serve, kb_folder: Path, tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(kb_folder, tmp_path / "of a secret" / "my kb"))
     service = serve({"tiny": folder})
     answer = service.client.post(QUERY, **query(backend="bm25"))

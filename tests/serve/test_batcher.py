@@ -1,4 +1,6 @@
-"""The batcher: what waits together is searched together, what is given up is left out, and nobody fails for another."""
+"""The batcher: what waits together is searched together, what is given up is left out, and nobody
+fails for another.
+"""
 
 import asyncio
 import math
@@ -51,7 +53,9 @@ def batches(served: OpenedKb, monkeypatch: pytest.MonkeyPatch) -> list[list[str]
 
 @asynccontextmanager
 async def busy(batcher: Batcher) -> AsyncIterator[None]:
-    """While the thread has something else to do: what is asked in this block waits until the block ends."""
+    """While the thread has something else to do: what is asked in this block waits until the block
+    ends.
+    """
     free, loop, begun = threading.Event(), asyncio.get_running_loop(), asyncio.Event()
 
     def work() -> None:
@@ -95,7 +99,9 @@ def test_a_query_alone_waits_for_nobody(served: OpenedKb, batches: list[list[str
 def test_other_options_are_another_batch(served: OpenedKb, batches: list[list[str]]) -> None:
     batcher = Batcher()
     asked = [("a", ONE), ("b", TWO), ("c", ONE), ("d", TWO)]
-    asyncio.run(outcomes(batcher, *(batcher.ask(served, [text], options) for text, options in asked)))
+    asyncio.run(
+        outcomes(batcher, *(batcher.ask(served, [text], options) for text, options in asked))
+    )
     assert batches == [["a", "c"], ["b", "d"]]
 
 
@@ -104,11 +110,17 @@ def test_a_batch_has_16_reranked_queries_at_most_so_that_who_comes_need_not_wait
 ) -> None:
     batcher, plain = Batcher(), SearchOptions(1, rerank=0)
     asked = [(30, ONE), (6, ONE), (7, ONE), (64, plain)]
-    asyncio.run(outcomes(batcher, *(batcher.ask(served, ["Paris"] * size, options) for size, options in asked)))
+    asyncio.run(
+        outcomes(
+            batcher, *(batcher.ask(served, ["Paris"] * size, options) for size, options in asked)
+        )
+    )
     assert list(map(len, batches)) == [16, 14, 13, 64]  # the rest of 30 has no room for six more
 
 
-def test_beside_others_a_large_request_is_searched_in_parts(served: OpenedKb, batches: list[list[str]]) -> None:
+def test_beside_others_a_large_request_is_searched_in_parts(
+    served: OpenedKb, batches: list[list[str]]
+) -> None:
     batcher = Batcher()
     asked = [["Paris"] * 10, ["Marie", "?"] * 20, ["Marie"], ["Warsaw"] * 2]
     found = asyncio.run(outcomes(batcher, *(batcher.ask(served, texts, ONE) for texts in asked)))
@@ -130,7 +142,11 @@ def test_a_request_is_answered_from_one_knowledge_base(
             return await asking
 
     assert len(asyncio.run(replaced())) == 6
-    assert batches == [["Marie"], ["Paris"] * 4, ["Paris"] * 2]  # all of them from the one that was open
+    assert batches == [
+        ["Marie"],
+        ["Paris"] * 4,
+        ["Paris"] * 2,
+    ]  # all of them from the one that was open
 
 
 def test_what_is_given_up_is_not_searched(served: OpenedKb, batches: list[list[str]]) -> None:
@@ -168,13 +184,17 @@ def test_a_full_queue_refuses_at_once(served: OpenedKb, batches: list[list[str]]
                     await batcher.ask(served, ["d"], ONE)
                 assert (refused.value.status, refused.value.headers["Retry-After"]) == (503, "1")
             assert len(await asyncio.gather(*waiting)) == 3
-            assert await batcher.ask(served, ["e"] * 4, ONE)  # nobody waits: a request that is larger is answered
+            assert await batcher.ask(
+                served, ["e"] * 4, ONE
+            )  # nobody waits: a request that is larger is answered
 
     asyncio.run(overloaded())
     assert batches == [["a", "b", "c"], ["e"] * 4]
 
 
-def test_who_would_wait_for_half_of_the_time_is_refused_at_once(served: OpenedKb, batches: list[list[str]]) -> None:
+def test_who_would_wait_for_half_of_the_time_is_refused_at_once(
+    served: OpenedKb, batches: list[list[str]]
+) -> None:
     async def slow() -> None:
         async with (batcher := Batcher(seconds=30.0)):
             for text in "ab":
@@ -213,15 +233,25 @@ def test_nobody_fails_for_another(served: OpenedKb, batches: list[list[str]]) ->
     assert batches[0] == ["Paris", "Marie"]
 
 
-def test_a_mention_that_needs_a_probability_fails_alone(judging_kb: KnowledgeBase, tmp_path: Path) -> None:
+def test_a_mention_that_needs_a_probability_fails_alone(
+    judging_kb: KnowledgeBase, tmp_path: Path
+) -> None:
     even = Calibration(
-        judging_kb.searcher.plan(SearchOptions()).mode, dict.fromkeys(FEATURES, 0.0), 0.0, 40, 20, {}, {}
+        judging_kb.searcher.plan(SearchOptions()).mode,
+        dict.fromkeys(FEATURES, 0.0),
+        0.0,
+        40,
+        20,
+        {},
+        {},
     )
     even.write(tmp_path / "c.json")
     options = SearchOptions(1, min_probability=0.3, calibration=str(tmp_path / "c.json"))
     served, batcher = opened(judging_kb.folder), Batcher()
     asked = ("[START_ENT] Marie [END_ENT] was born", "Marie [SEP] place of birth")
-    mention, slot = asyncio.run(outcomes(batcher, *(batcher.ask(served, [text], options) for text in asked)))
+    mention, slot = asyncio.run(
+        outcomes(batcher, *(batcher.ask(served, [text], options) for text in asked))
+    )
     assert "the page of a mention has no probability" in str(mention)
     assert slot == judging_kb.searcher.search(asked[1:], options)
 
@@ -239,7 +269,9 @@ def test_large_requests_wait_for_small_ones_and_do_not_fill_their_queue(
                 await asyncio.sleep(0)
                 with pytest.raises(OverloadedError):  # of large ones, no more
                     await batcher.ask(served, ["Paris"] * 40, ONE)
-                small = [asyncio.create_task(batcher.ask(served, ["Marie"], ONE)) for _ in range(64)]
+                small = [
+                    asyncio.create_task(batcher.ask(served, ["Marie"], ONE)) for _ in range(64)
+                ]
             await asyncio.gather(*large, *small)
 
     asyncio.run(mixed())
@@ -251,9 +283,13 @@ def test_large_requests_wait_for_small_ones_and_do_not_fill_their_queue(
 def test_who_waited_for_a_long_search_is_expected_to_ask_again(
     served: OpenedKb, batches: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each search takes longer than small requests are expected for, but it is their answers that count."""
+    """Each search takes longer than small requests are expected for, but it is their answers that
+    count.
+    """
     passed = 0.0
-    monkeypatch.setattr("kbq.serve.batcher.time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
+    monkeypatch.setattr(
+        "kbq.serve.batcher.time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed)
+    )
     monkeypatch.setattr("kbq.serve.batcher.RECENT", 100.0)
     search = served.kb.searcher.search
 
@@ -265,7 +301,10 @@ def test_who_waited_for_a_long_search_is_expected_to_ask_again(
     async def mixed() -> None:
         async with (batcher := Batcher(seconds=10_000.0)):
             async with busy(batcher):
-                large = [asyncio.create_task(batcher.ask(served, ["Paris"] * 64, options)) for options in (ONE, TWO)]
+                large = [
+                    asyncio.create_task(batcher.ask(served, ["Paris"] * 64, options))
+                    for options in (ONE, TWO)
+                ]
                 small = asyncio.create_task(batcher.ask(served, ["Marie"], ONE))
             await asyncio.gather(*large, small)
 
@@ -279,7 +318,9 @@ class Panic(BaseException):
     """What a library in Rust raises."""
 
 
-@pytest.mark.parametrize("error", [Panic("index"), StopIteration(), SystemExit(3), MemoryError(), ZeroDivisionError()])
+@pytest.mark.parametrize(
+    "error", [Panic("index"), StopIteration(), SystemExit(3), MemoryError(), ZeroDivisionError()]
+)
 def test_whatever_a_search_raises_the_next_one_is_answered(
     error: BaseException, served: OpenedKb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,16 +354,24 @@ def test_a_search_that_does_not_end_is_told(served: OpenedKb) -> None:
     assert found == ["the search has been busy for 0 seconds", ""]
 
 
-def test_tables_are_bounded_and_leave_room_for_queries(served: OpenedKb, batches: list[list[str]]) -> None:
+def test_tables_are_bounded_and_leave_room_for_queries(
+    served: OpenedKb, batches: list[list[str]]
+) -> None:
     async def fill(filler: TableFiller, subjects: list[str]) -> list[dict[str, Any]]:
         options = FillOptions(min_probability=0.0)
         rows = [{"subject": subject} for subject in subjects]
-        return [line async for line in filler.lines(served.kb, rows, [relation_named("birth")], options, {})]
+        return [
+            line
+            async for line in filler.lines(served.kb, rows, [relation_named("birth")], options, {})
+        ]
 
     async def both() -> list[Any]:
         async with (batcher := Batcher()):
             filler = TableFiller(batcher)
-            tables = [asyncio.create_task(fill(filler, [f"Marie {n}" for n in range(20)])) for _ in range(TABLES)]
+            tables = [
+                asyncio.create_task(fill(filler, [f"Marie {n}" for n in range(20)]))
+                for _ in range(TABLES)
+            ]
             await asyncio.sleep(0)
             with pytest.raises(OverloadedError):
                 await fill(filler, ["Marie"])

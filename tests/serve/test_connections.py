@@ -1,4 +1,6 @@
-"""Connections: clients that are too many, or do not read, while there is no proxy between them and the service."""
+"""Connections: clients that are too many, or do not read, while there is no proxy between them and
+the service.
+"""
 
 import json
 import resource
@@ -33,10 +35,17 @@ def connected(port: int, stack: ExitStack) -> socket.socket:
 
 
 @pytest.mark.slow
-def test_idle_connections_do_not_end_the_service_which_answers_when_they_are_gone(kb_folder: Path) -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+def test_idle_connections_do_not_end_the_service_which_answers_when_they_are_gone(
+    kb_folder: Path,
+) -> None:
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    )
     limited = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))}
-    with command(str(kb_folder), "--port", "0", "--json", "--device", "cpu", **limited) as process, ExitStack() as last:
+    with (
+        command(str(kb_folder), "--port", "0", "--json", "--device", "cpu", **limited) as process,
+        ExitStack() as last,
+    ):
         port = int(address_of(process).rstrip("/").rpartition(":")[2])
         with ExitStack() as stack:
             for _ in range(1000):
@@ -68,7 +77,9 @@ for _ in range(3):
     assert json.loads(found.stderr)["event"] == "socket.accept() out of system resource"
 
 
-def test_requests_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch, serve: Serve, kb_folder: Path) -> None:
+def test_requests_in_flight_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, kb_folder: Path
+) -> None:
     monkeypatch.setattr(guard, "IN_FLIGHT", 3)
     service = serve({"tiny": kb_folder})
     with busy(service), ExitStack() as stack:

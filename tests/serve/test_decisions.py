@@ -1,4 +1,6 @@
-"""Decisions on the server: appended, shared by all who look, read by `kbq fill`; what is none is refused."""
+"""Decisions on the server: appended, shared by all who look, read by `kbq fill`; what is none is
+refused.
+"""
 
 import json
 import resource
@@ -52,7 +54,11 @@ def test_decisions_are_appended_and_read_from_a_place_on(keeping: Running, tmp_p
     assert first == {"decisions": [kept], "next": first["next"], "more": False}
     second = exchanged(keeping, LINE | {"value": "", "reviewer": "Eve"}, since=first["next"])
     assert second["decisions"] == [kept | {"value": "", "reviewer": "Eve"}]
-    assert exchanged(keeping, since=second["next"]) == {"decisions": [], "next": second["next"], "more": False}
+    assert exchanged(keeping, since=second["next"]) == {
+        "decisions": [],
+        "next": second["next"],
+        "more": False,
+    }
     path = tmp_path / "kept" / "sample.decisions.jsonl"
     assert json.loads(path.read_text().splitlines()[0]) == kept | {
         "reviewer": "", "page_id": "S1", "object": "Warsaw", "page": "S1"
@@ -68,7 +74,9 @@ def test_decisions_are_appended_and_read_from_a_place_on(keeping: Running, tmp_p
         assert exchanged(keeping, since=since)["decisions"][0] == kept
 
 
-def test_a_long_line_of_before_keeps_nobody_from_what_follows(keeping: Running, tmp_path: Path) -> None:
+def test_a_long_line_of_before_keeps_nobody_from_what_follows(
+    keeping: Running, tmp_path: Path
+) -> None:
     (tmp_path / "kept").mkdir()
     long = json.dumps(LINE | {"page_id": "x" * 1_800_000}) + "\n"
     (tmp_path / "kept" / "sample.decisions.jsonl").write_text(long)
@@ -81,14 +89,18 @@ def test_a_long_line_of_before_keeps_nobody_from_what_follows(keeping: Running, 
 
 
 def test_a_decision_that_is_sent_twice_is_kept_once(keeping: Running) -> None:
-    first = exchanged(keeping, LINE | {"id": "a"}, LINE | {"id": "b", "value": "Kraków"}, LINE | {"id": "a"})
+    first = exchanged(
+        keeping, LINE | {"id": "a"}, LINE | {"id": "b", "value": "Kraków"}, LINE | {"id": "a"}
+    )
     assert [one["id"] for one in first["decisions"]] == ["a", "b"]
     assert exchanged(keeping, LINE | {"id": "b"}, LINE | {"id": "c"})["decisions"][2:] == [
         {name: value for name, value in LINE.items() if name not in ("x", "page_id")} | {"id": "c"}
     ]
 
 
-@pytest.mark.parametrize("torn", [b'{"subject": "torn by a ki' + b"x" * 1_800_000, b"\0" * 5000, b"\0\n{}\n"])
+@pytest.mark.parametrize(
+    "torn", [b'{"subject": "torn by a ki' + b"x" * 1_800_000, b"\0" * 5000, b"\0\n{}\n"]
+)
 def test_a_torn_tail_is_cut_off_said_and_kept_beside(
     torn: bytes, serve: Serve, kb_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,11 +110,15 @@ def test_a_torn_tail_is_cut_off_said_and_kept_beside(
     keeping = serve({"sample": kb_folder}, decisions=tmp_path)
     assert path.read_bytes() == whole
     assert (tmp_path / "sample.decisions.jsonl.torn").read_bytes() == torn + b"\n"
-    said = "sample.decisions.jsonl ended in a torn line, which is in sample.decisions.jsonl.torn now"
+    said = (
+        "sample.decisions.jsonl ended in a torn line, which is in sample.decisions.jsonl.torn now"
+    )
     assert said in caplog.text
     path.write_bytes(whole + torn)  # while it runs: another service was killed
     assert len(exchanged(keeping, LINE | {"value": "Kraków"}, since=len(whole))["decisions"]) == 1
-    assert exchanged(keeping, since=7)["decisions"] == exchanged(keeping)["decisions"]  # a place within a line
+    assert (
+        exchanged(keeping, since=7)["decisions"] == exchanged(keeping)["decisions"]
+    )  # a place within a line
     assert [*read_decisions(path)[("Marie Curie", "born")]] == ["warsaw", "krakow"]
 
 
@@ -112,7 +128,12 @@ def test_ids_are_known_whoever_wrote_them_and_forgotten_with_their_file(tmp_path
     lines = [json.dumps(LINE | {"id": name}).encode() + b"\n" for name in "abcd"]
     mine.exchanged(lines[:2], 0)
     other.exchanged(lines[1:3], 0)
-    assert [one["id"] for one in mine.exchanged([*lines, lines[3]], 0).decisions] == ["a", "b", "c", "d"]
+    assert [one["id"] for one in mine.exchanged([*lines, lines[3]], 0).decisions] == [
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
     assert path.read_bytes() == b"".join(lines)
     path.write_bytes(b"".join(lines[1:]))  # somebody removes a line
     assert [one["id"] for one in mine.exchanged(lines, 0).decisions] == ["b", "c", "d", "a"]
@@ -123,7 +144,9 @@ def test_ids_are_known_whoever_wrote_them_and_forgotten_with_their_file(tmp_path
 
 def test_a_decision_beside_a_hundred_thousand_costs_little(tmp_path: Path) -> None:
     path = tmp_path / "sample.decisions.jsonl"
-    lines = [json.dumps(LINE | {"id": f"{number:036}"}).encode() + b"\n" for number in range(100_000)]
+    lines = [
+        json.dumps(LINE | {"id": f"{number:036}"}).encode() + b"\n" for number in range(100_000)
+    ]
     path.write_bytes(b"".join(lines))
     file = DecisionsFile(path)
     file.repair()
@@ -133,7 +156,10 @@ def test_a_decision_beside_a_hundred_thousand_costs_little(tmp_path: Path) -> No
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (len(answer.decisions) > 1000, answer.more) == (True, True)
-    assert path.stat().st_size == len(lines) * len(lines[0]) + len(json.dumps(LINE | {"id": "new"})) + 1
+    assert (
+        path.stat().st_size
+        == len(lines) * len(lines[0]) + len(json.dumps(LINE | {"id": "new"})) + 1
+    )
     assert most < 20_000_000  # it was 476 MB
     assert time.process_time() - begun < 2  # seconds; it was 4.1, without counting the memory
 
@@ -160,13 +186,18 @@ def test_a_file_that_cannot_be_opened_keeps_nobody_from_asking(
 
 
 @pytest.mark.slow
-def test_a_torn_file_on_a_full_disk_keeps_nobody_from_asking(kb_folder: Path, tmp_path: Path) -> None:
+def test_a_torn_file_on_a_full_disk_keeps_nobody_from_asking(
+    kb_folder: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "tiny.decisions.jsonl"
     torn = json.dumps(LINE).encode() + b"\n" + b"\0" * 5000
     path.write_bytes(torn)
     words = (f"tiny={kb_folder}", "--port", "0", "--json", "--decisions", str(tmp_path))
     limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, -1))  # noqa: E731 - a disk that is full
-    with command(*words, preexec_fn=limited) as process, httpx2.Client(base_url=address_of(process)) as client:
+    with (
+        command(*words, preexec_fn=limited) as process,
+        httpx2.Client(base_url=address_of(process)) as client,
+    ):
         assert client.post("/v1/query", json={"queries": ["the river"]}).status_code == 200
         assert client.post("/v1/decisions", json={"decisions": [LINE]}).status_code == 507
         process.terminate()
@@ -178,7 +209,9 @@ def test_a_torn_file_on_a_full_disk_keeps_nobody_from_asking(kb_folder: Path, tm
 
 
 @pytest.mark.slow
-def test_whatever_was_answered_200_survives_a_full_disk_and_kills(kb_folder: Path, tmp_path: Path) -> None:
+def test_whatever_was_answered_200_survives_a_full_disk_and_kills(
+    kb_folder: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "tiny.decisions.jsonl"
     words = (f"tiny={kb_folder}", "--port", "0", "--json", "--decisions", str(tmp_path))
     kept: list[str] = []
@@ -187,20 +220,27 @@ def test_whatever_was_answered_200_survives_a_full_disk_and_kills(kb_folder: Pat
         ids = [f"{len(kept)}-{number}" for number in range(count)]
         decisions = [LINE | {"id": one, "subject": one, "page_id": "p" * 4000} for one in ids]
         answer = client.post(
-            "/v1/decisions", json={"decisions": decisions, "since": path.stat().st_size * path.exists()}
+            "/v1/decisions",
+            json={"decisions": decisions, "since": path.stat().st_size * path.exists()},
         )
         kept.extend(ids if answer.status_code == 200 else [])
         return answer.status_code
 
     path.touch()
     limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, -1))  # noqa: E731 - a disk that is full
-    with command(*words, preexec_fn=limited) as process, httpx2.Client(base_url=address_of(process)) as client:
+    with (
+        command(*words, preexec_fn=limited) as process,
+        httpx2.Client(base_url=address_of(process)) as client,
+    ):
         statuses = [send(client, 10) for _ in range(8)]
         assert (statuses, send(client, 1)) == ([200] * 3 + [507] * 5, 200)  # there is space for one
         assert path.stat().st_size <= 300_000
         assert len(read_decisions(path)) == len(kept)
     for seconds in (0.0, 0.01, 0.05):
-        with command(*words) as process, httpx2.Client(base_url=address_of(process), timeout=60) as client:
+        with (
+            command(*words) as process,
+            httpx2.Client(base_url=address_of(process), timeout=60) as client,
+        ):
             assert send(client, 3) == 200
             timer = threading.Timer(seconds, process.kill)
             timer.start()
@@ -215,10 +255,17 @@ def test_whatever_was_answered_200_survives_a_full_disk_and_kills(kb_folder: Pat
 
 
 def test_what_many_send_at_once_is_all_there(keeping: Running, tmp_path: Path) -> None:
-    lines = [[LINE | {"subject": f"{person} {number}"} for number in range(100)] for person in range(10)]
+    lines = [
+        [LINE | {"subject": f"{person} {number}"} for number in range(100)] for person in range(10)
+    ]
     with ThreadPoolExecutor(10) as pool:
         list(
-            pool.map(lambda mine: [exchanged(keeping, *mine[first : first + 10]) for first in range(0, 100, 10)], lines)
+            pool.map(
+                lambda mine: [
+                    exchanged(keeping, *mine[first : first + 10]) for first in range(0, 100, 10)
+                ],
+                lines,
+            )
         )
     assert len(read_decisions(tmp_path / "kept" / "sample.decisions.jsonl")) == 1000
 
@@ -231,10 +278,22 @@ def test_what_many_send_at_once_is_all_there(keeping: Running, tmp_path: Path) -
             422,
             "decisions[1] is not a decision: write subject, relation,",
         ),
-        ({"decisions": [LINE | {"value": "x" * 10_000}]}, 422, "decisions[0] has a text of 10,000 characters"),
+        (
+            {"decisions": [LINE | {"value": "x" * 10_000}]},
+            422,
+            "decisions[0] has a text of 10,000 characters",
+        ),
         ({"decisions": [LINE] * 501}, 422, "decisions: "),
-        ({"decisions": [LINE | {"page_id": "x" * 4097}]}, 422, "decisions[0] has a page_id that is too long"),
-        ({"decisions": [LINE | {"end": 10**400}]}, 422, "decisions[0] has a end that is too long, or no number"),
+        (
+            {"decisions": [LINE | {"page_id": "x" * 4097}]},
+            422,
+            "decisions[0] has a page_id that is too long",
+        ),
+        (
+            {"decisions": [LINE | {"end": 10**400}]},
+            422,
+            "decisions[0] has a end that is too long, or no number",
+        ),
         ({"decisions": [LINE | {"id": "x" * 65}]}, 422, "decisions[0] has a text of "),
         ({"since": -1}, 422, "since: "),
         ({"since": 2**70}, 422, "since: "),
@@ -290,7 +349,9 @@ def test_two_people_see_what_the_other_decides(
 
 
 @pytest.fixture
-def people(browser: Any, serve: Serve, sample: KnowledgeBase, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def people(
+    browser: Any, serve: Serve, sample: KnowledgeBase, tmp_path: Path
+) -> Iterator[Callable[..., Any]]:
     """Opens a page with two filled cells in a browser of its own, or in that of another tab."""
     keeping = serve({"sample": sample.folder}, decisions=tmp_path)
     contexts: list[Any] = []
@@ -300,7 +361,9 @@ def people(browser: Any, serve: Serve, sample: KnowledgeBase, tmp_path: Path) ->
         contexts.append(context)
         tab = context.new_page()
         tab.add_init_script(f"{LIST};{script}")
-        tab.goto(f"{keeping.address}/table?subjects=Marie+Curie%0AIsaac+Newton&relation=place+of+birth")
+        tab.goto(
+            f"{keeping.address}/table?subjects=Marie+Curie%0AIsaac+Newton&relation=place+of+birth"
+        )
         tab.get_by_text("2 of 2 cells filled").wait_for()
         return tab
 
@@ -342,7 +405,9 @@ AHEAD = "const now = Date.now; Date.now = () => now() + 2 * 86400e3"  # millisec
 
 
 @pytest.mark.parametrize("script", ["", AHEAD])
-def test_opening_the_page_again_turns_nothing_back(people: Callable[..., Any], script: str, tmp_path: Path) -> None:
+def test_opening_the_page_again_turns_nothing_back(
+    people: Callable[..., Any], script: str, tmp_path: Path
+) -> None:
     alice = people(script=script)
     correct(alice, "Alice's")
     when_kept(alice, tmp_path, "Alice's")
@@ -363,7 +428,9 @@ def test_opening_the_page_again_turns_nothing_back(people: Callable[..., Any], s
     assert [one.value for one in found.values() if one.choice == "accept"] == ["Bob's"]
 
 
-def test_decisions_of_a_browser_that_was_offline_are_sent_once(people: Callable[..., Any], tmp_path: Path) -> None:
+def test_decisions_of_a_browser_that_was_offline_are_sent_once(
+    people: Callable[..., Any], tmp_path: Path
+) -> None:
     alice, bob = people(), people()
     bob.context.set_offline(True)
     correct(bob, "Bob's")
@@ -386,7 +453,9 @@ def test_decisions_of_a_browser_that_was_offline_are_sent_once(people: Callable[
     assert kept_in(tmp_path) == before
 
 
-def test_undo_brings_nothing_back_where_another_has_decided_since(people: Callable[..., Any], tmp_path: Path) -> None:
+def test_undo_brings_nothing_back_where_another_has_decided_since(
+    people: Callable[..., Any], tmp_path: Path
+) -> None:
     alice, bob = people(), people()
     for value in ("first", "second"):
         correct(alice, value)
@@ -455,7 +524,10 @@ def test_undo_is_as_before_or_where_another_decided_since_adds_nothing(browser: 
 
 def undone_as_before(sequence: list[dict[str, Any]]) -> int:
     """Check what two people did to two cells in turns; how often all was as before."""
-    steps: dict[int, list[tuple[int, dict[str, str], int]]] = {0: [], 1: []}  # cell, its state before, and the turn
+    steps: dict[int, list[tuple[int, dict[str, str], int]]] = {
+        0: [],
+        1: [],
+    }  # cell, its state before, and the turn
     last = [[-1, -1], [-1, -1]]  # of each cell, the last turn of each person
     undone = 0
     for turn, one in enumerate(sequence):
@@ -470,7 +542,11 @@ def undone_as_before(sequence: list[dict[str, Any]]) -> int:
             of_step, state, since = steps[who].pop()
             is_alone = last[place][1 - who] < since
             undone += is_alone
-            added = {value for value, choice in after.items() if choice == "accept" and before.get(value) != choice}
+            added = {
+                value
+                for value, choice in after.items()
+                if choice == "accept" and before.get(value) != choice
+            }
             assert place == of_step
             assert (after == state) if is_alone else not added
         elif one["made"]:
@@ -480,7 +556,9 @@ def undone_as_before(sequence: list[dict[str, Any]]) -> int:
     return undone
 
 
-def test_two_tabs_of_one_browser_decide_on_one_cell(people: Callable[..., Any], tmp_path: Path) -> None:
+def test_two_tabs_of_one_browser_decide_on_one_cell(
+    people: Callable[..., Any], tmp_path: Path
+) -> None:
     one = people()
     other = people(beside=one)
     one.context.set_offline(True)
@@ -497,7 +575,9 @@ def test_two_tabs_of_one_browser_decide_on_one_cell(people: Callable[..., Any], 
     one.locator(".instead", has_text="second").wait_for()
 
 
-def test_a_decision_whose_answer_was_lost_is_kept_once(people: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_decision_whose_answer_was_lost_is_kept_once(
+    people: Callable[..., Any], tmp_path: Path
+) -> None:
     tab = people()
     lost: list[Any] = []
 
@@ -513,11 +593,21 @@ def test_a_decision_whose_answer_was_lost_is_kept_once(people: Callable[..., Any
     assert (len(lost), kept_in(tmp_path)) == (2, [("Warsaw", "reject")])
 
 
-def test_a_browser_of_before_sends_what_the_server_lacks(people: Callable[..., Any], tmp_path: Path) -> None:
-    old = [["Marie Curie", "place of birth", value, "accept", f"2026-11-0{day}"] for day, value in ((1, "A"), (2, "B"))]
-    lines = [dict(zip(("subject", "relation", "value", "decision", "time"), one, strict=True)) for one in old]
+def test_a_browser_of_before_sends_what_the_server_lacks(
+    people: Callable[..., Any], tmp_path: Path
+) -> None:
+    old = [
+        ["Marie Curie", "place of birth", value, "accept", f"2026-11-0{day}"]
+        for day, value in ((1, "A"), (2, "B"))
+    ]
+    lines = [
+        dict(zip(("subject", "relation", "value", "decision", "time"), one, strict=True))
+        for one in old
+    ]
     lines[1] |= {"value": "C", "time": "2026-11-03"}
-    (tmp_path / "sample.decisions.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (tmp_path / "sample.decisions.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in lines)
+    )
     stored = f"localStorage.setItem('kbq decisions on sample', {json.dumps(json.dumps(old))})"
     tab = people(script=f"if (!sessionStorage.old) {{ {stored}; sessionStorage.old = 1 }}")
     when_kept(tab, tmp_path, "B")

@@ -1,4 +1,6 @@
-"""Documents: the page of a PDF is drawn beside a claim, and nothing but PDFs of the knowledge base is given away."""
+"""Documents: the page of a PDF is drawn beside a claim, and nothing but PDFs of the knowledge base
+is given away.
+"""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +27,9 @@ def folder(judging_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("kbs") / "ada"
     ids = ("a/ada.pdf#page=2", "a/ada.pdf#page=9", "torn.pdf#page=1", "none.pdf#page=1", "ada.html")
     outside = ("../secret.pdf#page=1", "/etc/secret.pdf#page=1", "link.pdf#page=1")
-    KnowledgeBase.build([Page(one, "Ada", [TEXT]) for one in (*ids, *outside)], folder, judging_model, device="cpu")
+    KnowledgeBase.build(
+        [Page(one, "Ada", [TEXT]) for one in (*ids, *outside)], folder, judging_model, device="cpu"
+    )
     documents = folder.with_name("ada.documents")
     (documents / "a").mkdir(parents=True)
     (documents / "a" / "ada.pdf").write_bytes(pdf(column(["Nothing."]), column([TEXT])))
@@ -43,9 +47,15 @@ def with_documents(folder: Path) -> Iterator[Running]:
 
 
 def test_the_page_of_a_pdf_is_drawn(with_documents: Running) -> None:
-    whole, part = (with_documents.client.get("/document", params=PLACE | {"part": part}) for part in (False, True))
+    whole, part = (
+        with_documents.client.get("/document", params=PLACE | {"part": part})
+        for part in (False, True)
+    )
     assert (whole.status_code, whole.headers["content-type"]) == (200, "image/png")
-    assert [one.content[16:24].hex() for one in (whole, part)] == ["000004b000000640", "0000029400000168"]
+    assert [one.content[16:24].hex() for one in (whole, part)] == [
+        "000004b000000640",
+        "0000029400000168",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +71,9 @@ def test_the_page_of_a_pdf_is_drawn(with_documents: Running) -> None:
         ("unknown.pdf#page=1", 404, "ada has no page"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(with_documents: Running, page_id: str, status: int, said: str) -> None:
+def test_what_cannot_be_drawn_is_said(
+    with_documents: Running, page_id: str, status: int, said: str
+) -> None:
     answer = with_documents.client.get("/document", params=PLACE | {"page": page_id})
     assert answer.status_code == status
     assert said in answer.json()["detail"]
@@ -75,11 +87,21 @@ def test_the_document_is_beside_the_claim(browser: Any, with_documents: Running)
     claim["page_id"] = claim.pop("page")
     html = claim | {"relation": "died", "page_id": "ada.html"}
     torn = claim | {"relation": "lived", "page_id": "torn.pdf#page=1"}
-    cell: dict[str, Any] = {"subject": "Ada", "type": None, "values": "one", "triples": [""], "views": [[{"fact": ""}]]}
+    cell: dict[str, Any] = {
+        "subject": "Ada",
+        "type": None,
+        "values": "one",
+        "triples": [""],
+        "views": [[{"fact": ""}]],
+    }
     cell |= {"rows": [0], "column": 0}
     lines = [cell | {"relation": one["relation"], "claims": [one]} for one in (claim, html, torn)]
-    answer = "".join(f"{json.dumps(line)}\n" for line in (*lines, {"columns": [], "rows": [], "counts": {}}))
-    tab.route("**/v1/fill", lambda route: route.fulfill(body=answer, content_type="application/x-ndjson"))
+    answer = "".join(
+        f"{json.dumps(line)}\n" for line in (*lines, {"columns": [], "rows": [], "counts": {}})
+    )
+    tab.route(
+        "**/v1/fill", lambda route: route.fulfill(body=answer, content_type="application/x-ndjson")
+    )
     tab.goto(f"{with_documents.address}/table?subjects=Ada&others=born,died,lived")
     tab.get_by_text("3 of 3 cells filled").wait_for()
     document = tab.locator("#evidence .document")

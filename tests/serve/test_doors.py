@@ -1,4 +1,6 @@
-"""Doors: Python, the command, the page, the API, a model's tools and OpenRefine fill the same cells alike."""
+"""Doors: Python, the command, the page, the API, a model's tools and OpenRefine fill the same cells
+alike.
+"""
 
 import csv
 import json
@@ -25,12 +27,15 @@ SUBJECTS = [
     "Emil Zátopek", "Frida Kahlo", "Zork Blah",
 ]  # fmt: skip
 RELATIONS = ["place of birth", "place of death", "date of birth", "date of death", "spouse"]
-TEXT = "Josef Madersperger, a tailor, died in Vienna on 2 October 1850."  # he was not born there, as far as it says
+# He was not born there, as far as it says.
+TEXT = "Josef Madersperger, a tailor, died in Vienna on 2 October 1850."
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A service with some pages of the sample, and one that says of two relations what only one of them can have."""
+    """A service with some pages of the sample, and one that says of two relations what only one of
+    them can have.
+    """
     sample = Path(__file__).parents[2] / "kbq" / "sample" / "articles.jsonl"
     pages = [page for page in read_corpus(sample) if page.title in SUBJECTS]
     folder = tmp_path_factory.mktemp("kbs") / "small"
@@ -60,16 +65,27 @@ def test_the_rules_of_a_row_decide(filled: Values) -> None:
 
 def test_the_command(small: Running, filled: Values, tmp_path: Path, run: Run) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["subject", *SUBJECTS]), "utf-8")
-    assert run("fill", "t.csv", "--kb", folder_of(small), "--relations", *RELATIONS, "--out", "out.csv").status == 0
+    assert (
+        run(
+            "fill", "t.csv", "--kb", folder_of(small), "--relations", *RELATIONS, "--out", "out.csv"
+        ).status
+        == 0
+    )
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         assert [row[relation] for row in csv.DictReader(file) for relation in RELATIONS] == filled
 
 
 def test_the_api(small: Running, filled: Values) -> None:
     body = {"subjects": SUBJECTS, "relations": RELATIONS}
-    *cells, last = [json.loads(line) for line in small.client.post("/v1/fill", json=body).text.splitlines()]
-    assert [(cell["subject"], cell["relation"]) for cell in cells] == [(s, r) for s in SUBJECTS for r in RELATIONS]
-    streamed = ["".join(claim["value"] for claim in cell["claims"] if claim["accepted"]) for cell in cells]
+    *cells, last = [
+        json.loads(line) for line in small.client.post("/v1/fill", json=body).text.splitlines()
+    ]
+    assert [(cell["subject"], cell["relation"]) for cell in cells] == [
+        (s, r) for s in SUBJECTS for r in RELATIONS
+    ]
+    streamed = [
+        "".join(claim["value"] for claim in cell["claims"] if claim["accepted"]) for cell in cells
+    ]
     assert streamed == filled  # whatever is streamed is final
     assert [row.get(relation) or "" for row in last["rows"] for relation in RELATIONS] == filled
 
@@ -96,18 +112,28 @@ def test_a_models_tools(small: Running, filled: Values) -> None:
     (served,) = small.services.kbs
     asked = {"subjects": SUBJECTS, "relations": RELATIONS}
     with ThreadPoolExecutor(1) as pool:  # a browser has the event loop of this thread
-        found = pool.submit(in_memory, served, lambda client: called(client, "fill_table", **asked)).result()
+        found = pool.submit(
+            in_memory, served, lambda client: called(client, "fill_table", **asked)
+        ).result()
     values = [row["cells"][relation] for row in found["rows"] for relation in RELATIONS]
     assert [value["value"] if value else "" for value in values] == filled
 
 
 def test_openrefine(small: Running, filled: Values) -> None:
-    titles = {one["title"]: one["id"] for one in small.client.get("/v1/titles?limit=50").json()["titles"]}
+    titles = {
+        one["title"]: one["id"] for one in small.client.get("/v1/titles?limit=50").json()["titles"]
+    }
     known = [name for name in SUBJECTS if name in titles]
     assert len(known) > 5
-    extend = {"ids": [titles[name] for name in known], "properties": [{"id": name} for name in RELATIONS]}
+    extend = {
+        "ids": [titles[name] for name in known],
+        "properties": [{"id": name} for name in RELATIONS],
+    }
     rows = small.client.post("/reconcile", data={"extend": json.dumps(extend)}).json()["rows"]
     cells = [rows[titles[name]][relation] for name in known for relation in RELATIONS]
-    values = ["".join(cell.get("str") or cell.get("name") or cell.get("date") or "" for cell in one) for one in cells]
+    values = [
+        "".join(cell.get("str") or cell.get("name") or cell.get("date") or "" for cell in one)
+        for one in cells
+    ]
     expected = [filled[SUBJECTS.index(name) * 5 + place] for name in known for place in range(5)]
     assert list(map(bool, values)) == list(map(bool, expected))

@@ -24,7 +24,9 @@ def pixels(png: bytes) -> np.ndarray:
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", png[16:24])
     length = struct.unpack(">I", png[33:37])[0]
-    rows = np.frombuffer(zlib.decompress(png[41 : 41 + length]), np.uint8).reshape(height, 1 + 3 * width)
+    rows = np.frombuffer(zlib.decompress(png[41 : 41 + length]), np.uint8).reshape(
+        height, 1 + 3 * width
+    )
     assert not rows[:, 0].any()
     return rows[:, 1:].reshape(height, width, 3)
 
@@ -53,12 +55,17 @@ def file(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("quotation", "rows"),
     [
-        (quoted("London"), (89, 103)),  # on the first line: its base is 800 - 700 = 100 points below the top
+        (
+            quoted("London"),
+            (89, 103),
+        ),  # on the first line: its base is 800 - 700 = 100 points below the top
         (quoted("London", 30), (103, 117)),  # the other one, on the second
         (quoted("mo-ther"), (117, 145)),  # on two lines
     ],
 )
-def test_a_quotation_is_marked_where_it_stands(file: str, quotation: Quotation, rows: tuple[int, int]) -> None:
+def test_a_quotation_is_marked_where_it_stands(
+    file: str, quotation: Quotation, rows: tuple[int, int]
+) -> None:
     found = marked(draw_page(file, 2, quotation, is_part=False))
     assert found is not None
     (top, bottom), (left, right) = found
@@ -109,7 +116,9 @@ def test_a_quotation_is_found_again_however_a_page_breaks_it() -> None:
         chosen[source.randrange(len(chosen))] = "Unique7"
         text, place = " ".join(chosen), " ".join(chosen).index("Unique7")
         printed = "".join(
-            sign + source.choice(("", "", "-\n")) if sign.isalnum() else source.choice(("\n", "  ", " · "))
+            sign + source.choice(("", "", "-\n"))
+            if sign.isalnum()
+            else source.choice(("\n", "  ", " · "))
             for sign in text
         )
         found = find_again(Quotation(text, place, place + 7), f"Header\n{printed}\n12")

@@ -1,4 +1,6 @@
-"""New knowledge bases: documents are dropped on the page, shown as they will be read, built, and asked."""
+"""New knowledge bases: documents are dropped on the page, shown as they will be read, built, and
+asked.
+"""
 
 import re
 import time
@@ -50,9 +52,15 @@ def sent(service: Running, name: str, documents: dict[str, bytes]) -> str:
 
 
 def send(service: Running, name: str, documents: dict[str, bytes]) -> None:
-    wanted = post(service, f"/new/{name}/offer", {"files": {path: len(one) for path, one in documents.items()}})
+    wanted = post(
+        service,
+        f"/new/{name}/offer",
+        {"files": {path: len(one) for path, one in documents.items()}},
+    )
     for path in wanted["wanted"]:
-        answer = service.client.post(f"/new/{name}/file", params={"path": path}, content=documents[path])
+        answer = service.client.post(
+            f"/new/{name}/file", params={"path": path}, content=documents[path]
+        )
         assert answer.status_code == 200, answer.text
 
 
@@ -109,7 +117,10 @@ def test_documents_become_a_knowledge_base_that_is_served(editing: Running, kbs:
         ["hidden", "is hidden, or the lock of a program", 1],
     ]
     seen = editing.client.get(f"/new/{name}/preview").json()
-    assert [(one["id"], one["title"]) for one in seen["documents"]] == [("a/ada.txt", "ada"), ("ben.html", "Ben Hofer")]
+    assert [(one["id"], one["title"]) for one in seen["documents"]] == [
+        ("a/ada.txt", "ada"),
+        ("ben.html", "Ben Hofer"),
+    ]
     assert seen["documents"][0]["words"].startswith("Ada Quist was a painter.")
     facts = built(editing, name, "people")
     assert (facts["state"], facts["documents"], facts["pages"], facts["done"]) == ("ready", 2, 2, 3)
@@ -120,19 +131,31 @@ def test_documents_become_a_knowledge_base_that_is_served(editing: Running, kbs:
     assert (found["answers"][0]["text"], found["answers"][0]["page_id"]) == ("Linz", "ben.html")
     assert {"sample", "people"} <= {one.name for one in editing.services.kbs}
     assert built_in(kbs)["people"] == kbs / "people"
-    assert editing.client.post("/new/people/file", params={"path": "c.txt"}, content=ADA).status_code == 409
+    assert (
+        editing.client.post("/new/people/file", params={"path": "c.txt"}, content=ADA).status_code
+        == 409
+    )
     assert editing.client.post("/new/people/discard", json={}).status_code == 409
     assert post(editing, "/new", {"name": "people"})["name"] == "people-2"
 
 
 def test_500_files_of_which_half_cannot_be_read(editing: Running) -> None:
-    documents = {f"{number:03}.txt": b"Person %d was born in Oslo." % number for number in range(250)}
+    documents = {
+        f"{number:03}.txt": b"Person %d was born in Oslo." % number for number in range(250)
+    }
     documents |= {f"{number:03}.pdf": BROKEN for number in range(250)}
     name = sent(editing, "half", documents)
     facts = built(editing, name)
-    assert (facts["state"], facts["files"], facts["documents"], facts["left_out_count"]) == ("ready", 500, 250, 250)
+    assert (facts["state"], facts["files"], facts["documents"], facts["left_out_count"]) == (
+        "ready",
+        500,
+        250,
+        250,
+    )
     assert (facts["read"], facts["done"], facts["pages"]) == (500, 500, 250)
-    assert {left for left, _ in facts["left_out"]} == {name for name in documents if name.endswith(".pdf")}
+    assert {left for left, _ in facts["left_out"]} == {
+        name for name in documents if name.endswith(".pdf")
+    }
     (found,) = editing.query("Person 77 [SEP] place of birth", kb="half", k=1)
     assert found["answers"][0]["text"] == "Oslo"
 
@@ -146,8 +169,13 @@ def test_what_has_arrived_stays_when_the_tab_is_closed_and_the_service_ends(
         name = sent(first, "half", {"ada.txt": ADA})
     (edit / "half.documents" / ".0123456789ab.tmp").write_bytes(b"torn")
     second = serve(folders, edit=edit)
-    assert f'href="/new?name={name}">half</a> <small>1 document</small>' in second.client.get("/new").text
-    offered = post(second, f"/new/{name}/offer", {"files": {path: len(one) for path, one in documents.items()}})
+    assert (
+        f'href="/new?name={name}">half</a> <small>1 document</small>'
+        in second.client.get("/new").text
+    )
+    offered = post(
+        second, f"/new/{name}/offer", {"files": {path: len(one) for path, one in documents.items()}}
+    )
     assert offered == {"wanted": ["deep/er/ben.html"]}
     send(second, name, documents)
     assert built(second, name)["documents"] == 2
@@ -166,11 +194,15 @@ def test_a_build_is_stopped_goes_on_and_starts_over_with_other_documents(
     assert facts["state"] == "open"
     assert 0 < facts["pages"] < 40
     assert (kbs / name / "building.json").exists()
-    send(editing, name, {"0.txt": ADA + b" She was a teacher, too."})  # which is part of what was built
+    send(
+        editing, name, {"0.txt": ADA + b" She was a teacher, too."}
+    )  # which is part of what was built
     assert built(editing, name)["pages"] == 40
 
 
-def test_a_build_without_any_document_that_can_be_read_fails_and_takes_more(editing: Running) -> None:
+def test_a_build_without_any_document_that_can_be_read_fails_and_takes_more(
+    editing: Running,
+) -> None:
     name = sent(editing, "bad", {"bad.pdf": BROKEN, "worse.pdf": BROKEN})
     facts = built(editing, name)
     assert (facts["state"], facts["left_out_count"]) == ("failed", 2)
@@ -221,9 +253,15 @@ def test_a_name_that_cannot_be_is_refused(name: str, editing: Running) -> None:
 def test_pages_of_other_sites_may_send_nothing(editing: Running) -> None:
     foreign = {"Origin": "https://evil.example"}
     assert editing.client.post("/new", json={"name": "x"}, headers=foreign).status_code == 403
-    assert editing.client.post("/new/x/file?path=a.txt", content=b"x", headers=foreign).status_code == 403
     assert (
-        editing.client.post("/new", content=b'{"name": "x"}', headers={"Content-Type": "text/plain"}).status_code == 415
+        editing.client.post("/new/x/file?path=a.txt", content=b"x", headers=foreign).status_code
+        == 403
+    )
+    assert (
+        editing.client.post(
+            "/new", content=b'{"name": "x"}', headers={"Content-Type": "text/plain"}
+        ).status_code
+        == 415
     )
 
 
@@ -232,7 +270,10 @@ def test_what_is_not_built_can_be_thrown_away(editing: Running, kbs: Path) -> No
     post(editing, f"/new/{name}/discard", {})
     assert not list(kbs.glob("gone*"))
     answer = editing.client.get(f"/new/{name}")
-    assert (answer.status_code, "drop its documents again" in answer.json()["detail"]) == (404, True)
+    assert (answer.status_code, "drop its documents again" in answer.json()["detail"]) == (
+        404,
+        True,
+    )
 
 
 @pytest.fixture
@@ -252,12 +293,19 @@ def tab(browser: Any) -> Iterator[Any]:
 def folder_of(tmp_path: Path) -> Path:
     folder = tmp_path / "Town letters"
     (folder / "old").mkdir(parents=True)
-    for name, content in {"ada.txt": ADA, "old/ben.html": BEN, "bad.pdf": BROKEN, "film.mov": b"-"}.items():
+    for name, content in {
+        "ada.txt": ADA,
+        "old/ben.html": BEN,
+        "bad.pdf": BROKEN,
+        "film.mov": b"-",
+    }.items():
         (folder / name).write_bytes(content)
     return folder
 
 
-def test_the_whole_way_from_a_folder_to_a_table_in_a_browser(tab: Any, editing: Running, tmp_path: Path) -> None:
+def test_the_whole_way_from_a_folder_to_a_table_in_a_browser(
+    tab: Any, editing: Running, tmp_path: Path
+) -> None:
     tab.goto(editing.address)
     tab.get_by_role("link", name="New").click()
     tab.locator("#folder").set_input_files(str(folder_of(tmp_path)))
@@ -279,7 +327,9 @@ def test_the_whole_way_from_a_folder_to_a_table_in_a_browser(tab: Any, editing: 
     with tab.expect_download() as download:
         tab.get_by_role("button", name="CSV", exact=True).click()
     download.value.save_as(tmp_path / "table.csv")
-    assert read_table(tmp_path / "table.csv").rows == [{"subject": "Ben Hofer", "place of birth": "Linz"}]
+    assert read_table(tmp_path / "table.csv").rows == [
+        {"subject": "Ben Hofer", "place of birth": "Linz"}
+    ]
 
 
 DROP = """([names, texts]) => {
@@ -290,14 +340,18 @@ DROP = """([names, texts]) => {
 }"""
 
 
-def test_files_are_dropped_and_a_closed_tab_sends_the_rest_another_time(tab: Any, editing: Running) -> None:
+def test_files_are_dropped_and_a_closed_tab_sends_the_rest_another_time(
+    tab: Any, editing: Running
+) -> None:
     tab.goto(f"{editing.address}/new")
     tab.evaluate(DROP, [["ada.txt"], [ADA.decode()]])
     tab.get_by_text("1 document there: drop more, or go on").wait_for()
     address = tab.url
     tab.goto("about:blank")
     asked: list[str] = []
-    tab.on("request", lambda request: asked.append(request.url) if "/file?" in request.url else None)
+    tab.on(
+        "request", lambda request: asked.append(request.url) if "/file?" in request.url else None
+    )
     tab.goto(address)
     tab.evaluate(DROP, [["ada.txt", "ben.html"], [ADA.decode(), BEN.decode()]])
     tab.get_by_text("2 documents there: drop more, or go on").wait_for()
@@ -307,7 +361,10 @@ def test_files_are_dropped_and_a_closed_tab_sends_the_rest_another_time(tab: Any
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(scheme: str, tab: Any, editing: Running, tmp_path: Path) -> None:
     if not AXE.is_file():
-        pytest.skip("axe-core is not there: npm install --no-save axe-core, or say with AXE_CORE where axe.min.js is")
+        pytest.skip(
+            "axe-core is not there: npm install --no-save axe-core, or say with AXE_CORE where "
+            "axe.min.js is"
+        )
     tab.emulate_media(color_scheme=scheme)
     tab.goto(f"{editing.address}/new")
     assert axe(tab) == []

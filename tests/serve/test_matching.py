@@ -69,8 +69,12 @@ def words_in(shards: Sequence[Shard]) -> TitleWords:
         (" ".join(["word"] * 900), []),
     ],
 )
-def test_a_name_finds_the_pages_that_have_it(name: str, found: list[tuple[str, float]], words: TitleWords) -> None:
-    assert [(page.page_id, page.likeness) for page in words.pages(name, 5) if page.has_name] == found
+def test_a_name_finds_the_pages_that_have_it(
+    name: str, found: list[tuple[str, float]], words: TitleWords
+) -> None:
+    assert [
+        (page.page_id, page.likeness) for page in words.pages(name, 5) if page.has_name
+    ] == found
 
 
 def test_a_deleted_page_is_not_found(shards_of: Callable[..., list[Shard]]) -> None:
@@ -84,7 +88,9 @@ def test_no_titles_no_pages(shards_of: Callable[..., list[Shard]]) -> None:
 
 
 def plain_likeness(name: str, title: str, weight: Mapping[str, float], unseen: float) -> float:
-    """The same in plain words: `weight` is that of each word of a title, `unseen` that of a word of none."""
+    """The same in plain words: `weight` is that of each word of a title, `unseen` that of a word of
+    none.
+    """
     theirs, shared, total = set(title.split()), 0.0, 0.0
     for word in set(name.split()):
         factor, forms = (1.0, {word}) if word in weight else (MISTYPED, edits(word) & set(weight))
@@ -95,15 +101,32 @@ def plain_likeness(name: str, title: str, weight: Mapping[str, float], unseen: f
 
 def test_likeness_is_that_of_a_plain_computation(shards_of: Callable[..., list[Shard]]) -> None:
     source = random.Random(3)
-    vocabulary = ["curie", "marie", "maria", "curia", "river", "rivers", "peace", "place", "of", "the"]
+    vocabulary = [
+        "curie",
+        "marie",
+        "maria",
+        "curia",
+        "river",
+        "rivers",
+        "peace",
+        "place",
+        "of",
+        "the",
+    ]
     titles = [" ".join(source.choices(vocabulary, k=source.randint(1, 4))) for _ in range(60)]
     words = words_in(shards_of(titles))
     counts = Counter(word for title in titles for word in set(title.split()))
-    weight = {word: math.log1p((60 - count + 0.5) / (count + 0.5)) for word, count in counts.items()}
+    weight = {
+        word: math.log1p((60 - count + 0.5) / (count + 0.5)) for word, count in counts.items()
+    }
     for _ in range(100):
-        name = " ".join(source.choices([*vocabulary, "marje", "rivver", "unseen"], k=source.randint(1, 4)))
+        name = " ".join(
+            source.choices([*vocabulary, "marje", "rivver", "unseen"], k=source.randint(1, 4))
+        )
         found = words.pages(name, len(titles))
-        assert [page.likeness for page in found] == sorted((page.likeness for page in found), reverse=True)
+        assert [page.likeness for page in found] == sorted(
+            (page.likeness for page in found), reverse=True
+        )
         likeness = {page.page_id: page.likeness for page in found if not page.has_name}
         for number, title in enumerate(titles):
             if sorted(title.split()) != sorted(name.split()):
@@ -117,17 +140,24 @@ def test_what_signs_tell_apart_is_a_candidate_and_no_match(words: TitleWords) ->
         assert not found.has_name
 
 
-def test_an_id_that_is_a_plain_number_is_a_candidate_and_no_match(model: Model, tmp_path: Path) -> None:
+def test_an_id_that_is_a_plain_number_is_a_candidate_and_no_match(
+    model: Model, tmp_path: Path
+) -> None:
     pages = [Page("300", "Abacus", ["x"]), Page("1984", "Bread", ["x"]), Page("7", "300", ["x"])]
     words = words_in(KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False).searcher.shards)
     assert [(one.title, one.has_name) for one in words.pages("1984", 5)] == [("Bread", False)]
-    assert [(one.title, one.has_name) for one in words.pages("300", 5)] == [("300", True), ("Abacus", False)]
+    assert [(one.title, one.has_name) for one in words.pages("300", 5)] == [
+        ("300", True),
+        ("Abacus", False),
+    ]
 
 
 WORDS = st.text(string.ascii_lowercase, min_size=5, max_size=8)
 
 
-def test_a_name_with_initials_finds_the_only_page_that_it_abbreviates(shards_of: Callable[..., list[Shard]]) -> None:
+def test_a_name_with_initials_finds_the_only_page_that_it_abbreviates(
+    shards_of: Callable[..., list[Shard]],
+) -> None:
     people = words_in(shards_of(["Lise Meitner", "Marie Jahoda", "Max Jahoda", "Vienna"]))
     assert people.pages("L. Meitner", 2)[0].likeness == 0.92
     assert people.pages("M. Jahoda", 2)[0].likeness < 0.9  # it may be either
@@ -140,11 +170,19 @@ def test_a_slip_can_be_undone_by_a_slip(word: str, other: str) -> None:
 
 
 def all_edits(word: str) -> set[str]:
-    """By definition: what differs in one place, lacks a letter or has one more, or has two neighbours swapped."""
+    """By definition: what differs in one place, lacks a letter or has one more, or has two
+    neighbours swapped.
+    """
     places = range(len(word))
-    replaced = {word[:i] + letter + word[i + 1 :] for i in places for letter in string.ascii_lowercase}
+    replaced = {
+        word[:i] + letter + word[i + 1 :] for i in places for letter in string.ascii_lowercase
+    }
     shorter = {word[:i] + word[i + 1 :] for i in places}
-    longer = {word[:i] + letter + word[i:] for i in range(len(word) + 1) for letter in string.ascii_lowercase}
+    longer = {
+        word[:i] + letter + word[i:]
+        for i in range(len(word) + 1)
+        for letter in string.ascii_lowercase
+    }
     swapped = {word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in places[:-1]}
     return (replaced | shorter | longer | swapped) - {word}
 

@@ -1,4 +1,5 @@
-"""The API as it describes itself: somebody else's tester makes requests of its description and judges the answers.
+"""The API as it describes itself: somebody else's tester makes requests of its description and
+judges the answers.
 
 `KBQ_REQUESTS=100` makes as many requests of each kind for each address.
 """
@@ -14,7 +15,8 @@ import pytest
 from .conftest import Serve
 
 REQUESTS = os.environ.get("KBQ_REQUESTS", "4")
-# Whether a page exists, only the knowledge base knows: a request may fit its description and be refused.
+# Whether a page exists, only the knowledge base knows: a request may fit its description and be
+# refused.
 LEFT_OUT = "positive_data_acceptance"
 SETTINGS = """
 [checks.negative_data_rejection]
@@ -29,8 +31,23 @@ def test_every_answer_is_as_described(serve: Serve, kb_folder: Path, tmp_path: P
     (tmp_path / "settings.toml").write_text(SETTINGS)
     program = Path(sys.executable).with_name("schemathesis")
     command: list[str | Path] = [
-        *(program, "--config-file", tmp_path / "settings.toml", "run", f"{service.address}/openapi.json"),
-        *("--checks", "all", "--exclude-checks", LEFT_OUT, "--max-examples", REQUESTS, "--seed", "0"),
+        *(
+            program,
+            "--config-file",
+            tmp_path / "settings.toml",
+            "run",
+            f"{service.address}/openapi.json",
+        ),
+        *(
+            "--checks",
+            "all",
+            "--exclude-checks",
+            LEFT_OUT,
+            "--max-examples",
+            REQUESTS,
+            "--seed",
+            "0",
+        ),
         *("--phases", "examples,coverage,fuzzing", "--wait-for-schema", "60"),
         *("--request-timeout", "300", "--max-response-time", "300"),
         *("--generation-database", "none", "--no-color"),

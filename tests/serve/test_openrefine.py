@@ -1,4 +1,6 @@
-"""OpenRefine itself, driven by its HTTP commands: names become pages, columns are added, an export is a file of ids."""
+"""OpenRefine itself, driven by its HTTP commands: names become pages, columns are added, an export
+is a file of ids.
+"""
 
 import json
 import os
@@ -53,7 +55,9 @@ class Refine:
         token = self._client.get("/command/core/get-csrf-token").json()["token"]
         data = {"engine": ENGINE, **fields}
         answer = self._client.post(
-            f"/command/core/{name}", params={"project": self.project, "csrf_token": token}, data=data
+            f"/command/core/{name}",
+            params={"project": self.project, "csrf_token": token},
+            data=data,
         )
         assert answer.status_code == 200, answer.text
         return answer
@@ -72,9 +76,9 @@ class Refine:
     def wait(self) -> None:
         """Until nothing is under way."""
         for _ in range(600):
-            if not self._client.get("/command/core/get-processes", params={"project": self.project}).json()[
-                "processes"
-            ]:
+            if not self._client.get(
+                "/command/core/get-processes", params={"project": self.project}
+            ).json()["processes"]:
                 return
             time.sleep(0.2)
         pytest.fail("OpenRefine is still at work")
@@ -84,7 +88,12 @@ class Refine:
         manifest = service.client.get("/reconcile").json()
         spaces = {one: manifest[one] for one in ("identifierSpace", "schemaSpace")}
         address = f"{service.address}/reconcile"
-        config: dict[str, Any] = {"mode": "standard-service", "service": address, **spaces, "autoMatch": True}
+        config: dict[str, Any] = {
+            "mode": "standard-service",
+            "service": address,
+            **spaces,
+            "autoMatch": True,
+        }
         config |= {"type": manifest["defaultTypes"][0], "columnDetails": [], "limit": 0}
         self.command("reconcile", columnName="name", config=json.dumps(config))
         self.wait()
@@ -98,7 +107,9 @@ def opened(folder: Path) -> Iterator[Refine]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     words = [str(PROGRAM), "-p", str(port), "-d", str(folder), "-x", "refine.headless=true"]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     started = Refine(f"http://127.0.0.1:{port}")
     try:
         for _ in range(600):
@@ -124,7 +135,10 @@ def refine(tmp_path: Path) -> Iterator[Refine]:
 def service(tmp_path: Path) -> Iterator[Running]:
     """Pages whose ids are Q-numbers, as those of a corpus made from Wikidata are."""
     pages = [page for _, page in zip(range(PAGES), read_corpus(ARTICLES), strict=False)]
-    numbered = [Page(f"Q{number}", page.title, page.paragraphs) for number, page in enumerate(pages, start=1)]
+    numbered = [
+        Page(f"Q{number}", page.title, page.paragraphs)
+        for number, page in enumerate(pages, start=1)
+    ]
     KnowledgeBase.build(numbered, tmp_path / "kb", device="cpu")
     with running({"kb": tmp_path / "kb"}) as started:
         yield started
@@ -142,7 +156,9 @@ def test_a_column_is_reconciled_extended_exported_and_names_values(
     assert len(names) == NAMES
     refine.create("\n".join(["name", *(f'"{name}"' for name in names)]).encode())
     spaces = refine.reconcile(service)
-    properties = [{"id": name, "name": name} for name in ("place of birth", "date of birth", "occupation")]
+    properties = [
+        {"id": name, "name": name} for name in ("place of birth", "date of birth", "occupation")
+    ]
     refine.command(
         "extend-data", baseColumnName="name", columnInsertIndex="1", **spaces,
         extension=json.dumps({"properties": properties}),
@@ -159,6 +175,10 @@ def test_a_column_is_reconciled_extended_exported_and_names_values(
     assert header.startswith("name,id,place of birth,date of birth,occupation")
     assert (len(rows), sum(",Q" in row for row in rows)) == (NAMES, 2 * PAGES)
     assert any("Warsaw" in row for row in rows)
-    assert any(row.startswith("Marie Curie,") and ",1867-11-07T00:00:00Z," in row for row in rows)  # a date, not a text
+    assert any(
+        row.startswith("Marie Curie,") and ",1867-11-07T00:00:00Z," in row for row in rows
+    )  # a date, not a text
     ids = read_ids(export)
-    assert [number_of(title, ids) for title in titles] == [f"Q{number}" for number in range(1, PAGES + 1)]
+    assert [number_of(title, ids) for title in titles] == [
+        f"Q{number}" for number in range(1, PAGES + 1)
+    ]

@@ -15,7 +15,10 @@ from .conftest import Running, Serve
 
 QUERY = {"queries": ["the river"], "k": 1}
 BODY = b'{"queries":["the river"]}'
-HEAD = f"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(BODY)}"
+HEAD = (
+    "POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+    f"application/json\r\nContent-Length: {len(BODY)}"
+)
 
 
 @contextmanager
@@ -27,7 +30,9 @@ def busy(service: Running) -> Iterator[None]:
         begun.set()
         assert free.wait(30)
 
-    working = asyncio.run_coroutine_threadsafe(service.services.batcher.call(work, math.inf), service.loop)
+    working = asyncio.run_coroutine_threadsafe(
+        service.services.batcher.call(work, math.inf), service.loop
+    )
     assert begun.wait(30)
     try:
         yield

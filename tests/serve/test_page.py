@@ -1,4 +1,6 @@
-"""The page in a browser: people ask, read the evidence, fill tables, and no text of a corpus is ever run."""
+"""The page in a browser: people ask, read the evidence, fill tables, and no text of a corpus is
+ever run.
+"""
 
 import json
 import os
@@ -19,7 +21,11 @@ from .conftest import Running, running
 pytestmark = pytest.mark.usefixtures("modest")
 
 EVIL = "<script>document.title='bad'</script><img src=x onerror=\"document.title='bad'\">"
-AXE = Path(os.environ.get("AXE_CORE", Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"))
+AXE = Path(
+    os.environ.get(
+        "AXE_CORE", Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+    )
+)
 LIST = "try { sessionStorage.setItem('kbq view', 'list') } catch {}"  # claims, and not the table
 SUBJECTS = "Marie Curie\nIsaac Newton\nZork Blah"
 
@@ -45,7 +51,10 @@ def tab(browser: Any) -> Iterator[Any]:
     said: list[str] = []
     opened.on("console", lambda message: said.append(message.text))
     opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("request", lambda request: said.append(request.url) if "127.0.0.1" not in request.url else None)
+    opened.on(
+        "request",
+        lambda request: said.append(request.url) if "127.0.0.1" not in request.url else None,
+    )
     yield opened
     assert said == []
     context.close()
@@ -90,10 +99,14 @@ def test_titles_are_suggested(tab: Any, service: Running) -> None:
     tab.goto(service.address)
     tab.get_by_label("Subject, or a question").press_sequentially("marie")
     tab.locator("#titles option").wait_for(state="attached")
-    assert tab.locator("#titles option").evaluate_all("all => all.map(one => one.value)") == ["Marie Curie"]
+    assert tab.locator("#titles option").evaluate_all("all => all.map(one => one.value)") == [
+        "Marie Curie"
+    ]
 
 
-def test_a_relation_without_a_subject_keeps_the_form_and_says_so(bare_tab: Any, service: Running) -> None:
+def test_a_relation_without_a_subject_keeps_the_form_and_says_so(
+    bare_tab: Any, service: Running
+) -> None:
     bare_tab.goto(f"{service.address}/?subject=+&relation=spouse")
     assert bare_tab.get_by_role("alert").inner_text() == "Write a subject."
     assert bare_tab.get_by_label("Relation").input_value() == "spouse"
@@ -132,11 +145,18 @@ def saved(tab: Any, name: str, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_table_is_filled_reviewed_and_downloaded(tab: Any, service: Running, chance: str, tmp_path: Path) -> None:
+def test_a_table_is_filled_reviewed_and_downloaded(
+    tab: Any, service: Running, chance: str, tmp_path: Path
+) -> None:
     fill(tab, service)
-    subjects = tab.locator("#rows .subject").evaluate_all("all => all.map(one => one.firstChild.textContent)")
+    subjects = tab.locator("#rows .subject").evaluate_all(
+        "all => all.map(one => one.firstChild.textContent)"
+    )
     assert subjects == [name for name in SUBJECTS.split("\n") for _ in range(2)]
-    assert (listed(tab)[0], tab.locator("#rows .level.sure").first.inner_text()) == ("Warsaw", chance)
+    assert (listed(tab)[0], tab.locator("#rows .level.sure").first.inner_text()) == (
+        "Warsaw",
+        chance,
+    )
     assert tab.locator("#rows .left-empty").count() == 3
     tab.get_by_role("button", name="Warsaw", exact=True).click()
     evidence = tab.get_by_role("region", name="Evidence")
@@ -148,12 +168,21 @@ def test_a_table_is_filled_reviewed_and_downloaded(tab: Any, service: Running, c
     guess = evidence.locator("h2").text_content()
     evidence.get_by_role("button", name="Accept").click()
     header, marie, newton, zork = saved(tab, "CSV", tmp_path).read_text("utf-8").splitlines()
-    assert (header, marie) == ("subject,place of birth,date_of_birth", "Marie Curie,,7 November 1867")
+    assert (header, marie) == (
+        "subject,place of birth,date_of_birth",
+        "Marie Curie,,7 November 1867",
+    )
     assert (newton, zork) == (f"Isaac Newton,Woolsthorpe,{guess}", "Zork Blah,,")
     tab.get_by_label("dates as").check()
-    assert saved(tab, "CSV", tmp_path).read_text("utf-8").splitlines()[1] == "Marie Curie,,1867-11-07"
+    assert (
+        saved(tab, "CSV", tmp_path).read_text("utf-8").splitlines()[1] == "Marie Curie,,1867-11-07"
+    )
     table = read_table(saved(tab, "XLSX", tmp_path))
-    assert table.rows[0] == {"subject": "Marie Curie", "place of birth": None, "date_of_birth": "1867-11-07"}
+    assert table.rows[0] == {
+        "subject": "Marie Curie",
+        "place of birth": None,
+        "date_of_birth": "1867-11-07",
+    }
     triples = saved(tab, "RDF", tmp_path).read_text("utf-8").splitlines()
     assert len(triples) == 3
     birth = "<http://www.wikidata.org/prop/direct/P569>"
@@ -170,7 +199,13 @@ def test_a_table_is_filled_reviewed_and_downloaded(tab: Any, service: Running, c
     ],
 )
 def test_what_is_typed_is_in_the_files_as_the_command_writes_it(
-    place: int, value: str, written: str, tab: Any, service: Running, sample: KnowledgeBase, tmp_path: Path
+    place: int,
+    value: str,
+    written: str,
+    tab: Any,
+    service: Running,
+    sample: KnowledgeBase,
+    tmp_path: Path,
 ) -> None:
     fill(tab, service)
     tab.locator("#rows .value button").nth(place).click()
@@ -179,10 +214,15 @@ def test_what_is_typed_is_in_the_files_as_the_command_writes_it(
     if place == 1 and not any(map(str.isdigit, value)):
         tab.keyboard.press("Enter")  # the page asks once whether this is a date
     triples = saved(tab, "RDF", tmp_path).read_text("utf-8").splitlines()
-    assert any(triple.startswith("<urn:kbq:thing:Marie%20Curie>") and f"{written} ." in triple for triple in triples)
+    assert any(
+        triple.startswith("<urn:kbq:thing:Marie%20Curie>") and f"{written} ." in triple
+        for triple in triples
+    )
     assert tab.locator("#said").inner_text() == ""
     decisions, claims = saved(tab, "Decisions", tmp_path), tmp_path / "filled.claims.jsonl"
-    assert [json.loads(line)["value"] for line in decisions.read_text("utf-8").splitlines()][-1].split()[0] in value
+    assert [json.loads(line)["value"] for line in decisions.read_text("utf-8").splitlines()][
+        -1
+    ].split()[0] in value
     table = [{"subject": name} for name in SUBJECTS.split("\n")]
     asked = ["place of birth", "date_of_birth"]
     sample.fill(table, asked, decisions=decisions, out=tmp_path / "filled.csv")
@@ -195,13 +235,15 @@ def test_a_table_by_keyboard_alone(tab: Any, service: Running) -> None:
     tab.get_by_role("button", name="Warsaw", exact=True).focus()
     tab.keyboard.press("r")
     chosen = "document.activeElement.innerText + ' ' + document.activeElement.className"
-    assert tab.evaluate(chosen).startswith("7 November 1867")  # a decision goes on to the next value
+    assert tab.evaluate(chosen).startswith(
+        "7 November 1867"
+    )  # a decision goes on to the next value
     tab.keyboard.press("k")
     assert tab.evaluate(chosen) == "Warsaw struck"
     tab.keyboard.press("a")
-    assert tab.locator("#rows [aria-pressed=true]").evaluate_all("all => all.map(one => one.ariaLabel)") == [
-        "Accept Warsaw"
-    ]
+    assert tab.locator("#rows [aria-pressed=true]").evaluate_all(
+        "all => all.map(one => one.ariaLabel)"
+    ) == ["Accept Warsaw"]
     tab.keyboard.press("Escape")
     assert tab.locator("#evidence").is_hidden()
     tab.keyboard.press("j")
@@ -212,12 +254,19 @@ def test_a_table_by_keyboard_alone(tab: Any, service: Running) -> None:
     tab.keyboard.press("Escape")
     for key in "ua":  # what was done last is undone wherever it is
         tab.keyboard.press(key)
-    assert tab.locator("#done").inner_text() == "2 of 6 reviewed: 1 accepted, 1 rejected, 0 corrected"
+    assert (
+        tab.locator("#done").inner_text() == "2 of 6 reviewed: 1 accepted, 1 rejected, 0 corrected"
+    )
 
 
-def test_values_are_corrected_and_decisions_and_cells_stay(tab: Any, service: Running, tmp_path: Path) -> None:
+def test_values_are_corrected_and_decisions_and_cells_stay(
+    tab: Any, service: Running, tmp_path: Path
+) -> None:
     asked: list[str] = []
-    tab.on("request", lambda request: asked.append(request.url) if request.url.endswith("/v1/fill") else None)
+    tab.on(
+        "request",
+        lambda request: asked.append(request.url) if request.url.endswith("/v1/fill") else None,
+    )
     fill(tab, service)
     tab.locator("#rows .value button").first.click()
     tab.keyboard.press("c")
@@ -226,7 +275,9 @@ def test_values_are_corrected_and_decisions_and_cells_stay(tab: Any, service: Ru
     tab.keyboard.press("n")  # the date of birth
     corrected = [f"Warsaw {EVIL}", "7 November 1867 left empty"]
     assert listed(tab)[:2] == corrected
-    assert tab.locator("#done").inner_text() == "2 of 6 reviewed: 0 accepted, 0 rejected, 2 corrected"
+    assert (
+        tab.locator("#done").inner_text() == "2 of 6 reviewed: 0 accepted, 0 rejected, 2 corrected"
+    )
     tab.reload()
     tab.get_by_text("3 of 6 cells filled").wait_for()
     assert (len(asked), tab.locator("#asking").get_attribute("open")) == (1, None)
@@ -238,10 +289,19 @@ def test_values_are_corrected_and_decisions_and_cells_stay(tab: Any, service: Ru
         [("Warsaw", "reject"), (EVIL, "accept")],
         [("", "accept")],
     ]
-    assert saved(tab, "CSV", tmp_path).read_text("utf-8").splitlines()[1].startswith('Marie Curie,"<script>')
+    assert (
+        saved(tab, "CSV", tmp_path)
+        .read_text("utf-8")
+        .splitlines()[1]
+        .startswith('Marie Curie,"<script>')
+    )
     for _ in range(2):
-        tab.get_by_role("button", name="Undo").click()  # also what was done before the page was loaded
-    assert tab.locator("#done").inner_text() == "0 of 6 reviewed: 0 accepted, 0 rejected, 0 corrected"
+        tab.get_by_role(
+            "button", name="Undo"
+        ).click()  # also what was done before the page was loaded
+    assert (
+        tab.locator("#done").inner_text() == "0 of 6 reviewed: 0 accepted, 0 rejected, 0 corrected"
+    )
     assert tab.get_by_role("button", name="Undo").is_disabled()
 
 
@@ -258,7 +318,10 @@ def test_keys_decide_on_the_row_that_was_clicked_wherever_it_was_clicked(
     tab.keyboard.press("Enter")
     tab.locator("#rows tr").nth(1).locator(".probability").click()
     tab.keyboard.press("r")
-    lines = [json.loads(line) for line in saved(tab, "Decisions", tmp_path).read_text("utf-8").splitlines()]
+    lines = [
+        json.loads(line)
+        for line in saved(tab, "Decisions", tmp_path).read_text("utf-8").splitlines()
+    ]
     assert [(one["subject"], one["relation"], one["value"], one["decision"]) for one in lines] == [
         ("Isaac Newton", "place of birth", "Woolsthorpe", "reject"),
         ("Isaac Newton", "place of birth", "Grantham", "accept"),
@@ -272,7 +335,10 @@ def test_what_is_no_date_is_asked_about_once(tab: Any, service: Running) -> None
     typed = tab.get_by_label("Correct to")
     typed.fill("botanist")
     typed.press("Enter")
-    assert tab.get_by_role("alert").inner_text() == "“botanist” is no date. Save again to keep it all the same."
+    assert (
+        tab.get_by_role("alert").inner_text()
+        == "“botanist” is no date. Save again to keep it all the same."
+    )
     assert "0 of 6 reviewed" in tab.locator("#done").inner_text()
     typed.press("Enter")
     assert listed(tab)[1] == "7 November 1867 botanist"
@@ -286,7 +352,9 @@ def test_what_is_no_date_is_asked_about_once(tab: Any, service: Running) -> None
     assert listed(tab)[0] == "Warsaw botanist"
 
 
-LONG = "\n".join(["n\tname\tplace of birth", *(f"{number}{'x' * 80}\tMarie Curie\t" for number in range(100))])
+LONG = "\n".join(
+    ["n\tname\tplace of birth", *(f"{number}{'x' * 80}\tMarie Curie\t" for number in range(100))]
+)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +370,10 @@ def test_a_page_that_is_loaded_again_asks_nothing_again(
     text: str, column: str, others: str, count: int, tab: Any, service: Running, tmp_path: Path
 ) -> None:
     asked: list[str] = []
-    tab.on("request", lambda request: asked.append(request.url) if request.url.endswith("/v1/fill") else None)
+    tab.on(
+        "request",
+        lambda request: asked.append(request.url) if request.url.endswith("/v1/fill") else None,
+    )
     tab.goto(f"{service.address}/table")
     put(tab, text)
     if column:
@@ -324,15 +395,25 @@ def test_a_page_that_is_loaded_again_amid_the_answer_asks_for_the_rest(
     tab: Any, service: Running, tmp_path: Path
 ) -> None:
     bodies: list[Any] = []
-    tab.on("request", lambda one: bodies.append(one.post_data_json) if one.url.endswith("/v1/fill") else None)
-    names = ["Marie Curie", "Isaac Newton", "Ada Lovelace", *(f"Nobody {number}" for number in range(13))]
+    tab.on(
+        "request",
+        lambda one: bodies.append(one.post_data_json) if one.url.endswith("/v1/fill") else None,
+    )
+    names = [
+        "Marie Curie",
+        "Isaac Newton",
+        "Ada Lovelace",
+        *(f"Nobody {number}" for number in range(13)),
+    ]
     tab.goto(f"{service.address}/table")
     put(tab, "\n".join(names))
     tab.get_by_text("place of birth", exact=True).click()
     tab.get_by_role("button", name="Fill", exact=True).click()
     tab.get_by_role("button", name="Warsaw", exact=True).wait_for()
     part = saved(tab, "CSV", tmp_path).read_text("utf-8")
-    assert tab.locator("#said").inner_text().endswith("of 16 cells were there: more are being filled.")
+    assert (
+        tab.locator("#said").inner_text().endswith("of 16 cells were there: more are being filled.")
+    )
     assert "Marie Curie,Warsaw" in part
     tab.reload()
     tab.get_by_text("of 16 cells filled").wait_for()
@@ -346,7 +427,10 @@ def test_a_page_that_is_loaded_again_amid_the_answer_asks_for_the_rest(
 def test_an_empty_file_is_refused_in_words(tab: Any, service: Running) -> None:
     tab.goto(f"{service.address}/table?subjects=Zork+Blah&relation=place+of+birth")
     tab.get_by_text("of 1 cells filled").wait_for()
-    for name, said in (("RDF", "No cell has a value yet"), ("Decisions", "Nothing was decided yet")):
+    for name, said in (
+        ("RDF", "No cell has a value yet"),
+        ("Decisions", "Nothing was decided yet"),
+    ):
         tab.get_by_role("button", name=name, exact=True).click()
         assert tab.locator("#said").inner_text() == f"{said}: there is no file."
 
@@ -411,7 +495,9 @@ def test_a_file_is_read_as_the_command_reads_it(
         book.save(tmp_path / name)
         content = (tmp_path / name).read_bytes()
     tab.goto(f"{service.address}/table")
-    tab.locator("#upload").set_input_files({"name": name, "mimeType": "text/csv", "buffer": content})
+    tab.locator("#upload").set_input_files(
+        {"name": name, "mimeType": "text/csv", "buffer": content}
+    )
     tab.get_by_text(f"{name}: ").wait_for()
     assert tab.locator("#subjects").input_value() == shown
 
@@ -427,12 +513,17 @@ def test_what_cannot_be_filled_is_said(browser: Any, service: Running) -> None:
     tab = browser.new_page()  # whose console names the refusals
     tab.goto(f"{service.address}/table")
     progress = tab.locator("#progress")
-    tab.locator("#upload").set_input_files({"name": "t.xlsx", "mimeType": "", "buffer": b"no spreadsheet"})
+    tab.locator("#upload").set_input_files(
+        {"name": "t.xlsx", "mimeType": "", "buffer": b"no spreadsheet"}
+    )
     tab.get_by_text("t.xlsx cannot be read: the file").wait_for()
     put(tab, "\n".join(f"s{number}" for number in range(12_000)))
     tab.get_by_label("Others").fill("a, b")
     tab.get_by_role("button", name="Fill", exact=True).click()
-    assert progress.inner_text() == "The table has 24,000 cells: fill it with kbq fill, or ask for 20,000 at most."
+    assert (
+        progress.inner_text()
+        == "The table has 24,000 cells: fill it with kbq fill, or ask for 20,000 at most."
+    )
     tab.locator("#subjects").fill("Marie Curie")
     tab.get_by_label("Others").fill("@spose")
     tab.get_by_role("button", name="Fill", exact=True).click()
@@ -445,9 +536,14 @@ def test_what_cannot_be_filled_is_said(browser: Any, service: Running) -> None:
 
 
 @pytest.mark.slow
-def test_a_table_of_1400_cells_is_filled_in_requests_of_rows(tab: Any, service: Running, tmp_path: Path) -> None:
+def test_a_table_of_1400_cells_is_filled_in_requests_of_rows(
+    tab: Any, service: Running, tmp_path: Path
+) -> None:
     bodies: list[Any] = []
-    tab.on("request", lambda one: bodies.append(one.post_data_json) if one.url.endswith("/v1/fill") else None)
+    tab.on(
+        "request",
+        lambda one: bodies.append(one.post_data_json) if one.url.endswith("/v1/fill") else None,
+    )
     tab.goto(f"{service.address}/table")
     names = [f"{number}\tMarie Curie" for number in range(1400)]  # one question, many cells
     put(tab, "\n".join(["n\tname", *names]))
@@ -471,7 +567,9 @@ def test_the_page_is_walked_with_the_tabulator(tab: Any, service: Running) -> No
     assert "Marie Curie" in seen
 
 
-def test_an_address_that_was_shared_fills_the_table(tab: Any, service: Running, chance: str) -> None:
+def test_an_address_that_was_shared_fills_the_table(
+    tab: Any, service: Running, chance: str
+) -> None:
     tab.goto(f"{service.address}/table?subjects=Marie+Curie&relation=place+of+birth")
     tab.get_by_text("1 of 1 cells filled").wait_for()
     assert (listed(tab), tab.locator("#rows .level").inner_text()) == (["Warsaw"], chance)
@@ -479,7 +577,10 @@ def test_an_address_that_was_shared_fills_the_table(tab: Any, service: Running, 
 
 def test_a_table_without_scripts_says_that_it_needs_them(bare_tab: Any, service: Running) -> None:
     bare_tab.goto(f"{service.address}/table")
-    assert bare_tab.locator(".warning").inner_text() == "Filling a table needs JavaScript; asking does not."
+    assert (
+        bare_tab.locator(".warning").inner_text()
+        == "Filling a table needs JavaScript; asking does not."
+    )
 
 
 def is_harmless(tab: Any) -> bool:
@@ -488,7 +589,9 @@ def is_harmless(tab: Any) -> bool:
     return bool(tab.title() != "bad" and made == 0)
 
 
-@pytest.mark.parametrize("path", ["/", "/?subject=Zo%C3%AB&relation=born&k=20", f"/?q={EVIL}", "/api"])
+@pytest.mark.parametrize(
+    "path", ["/", "/?subject=Zo%C3%AB&relation=born&k=20", f"/?q={EVIL}", "/api"]
+)
 def test_no_text_is_run(tab: Any, hostile: Running, path: str) -> None:
     tab.goto(hostile.address + path)
     assert is_harmless(tab)
@@ -539,7 +642,9 @@ def test_pages_are_looked_through(tab: Any, service: Running) -> None:
     assert count.inner_text() == "None of 198 pages has these words in its title."
 
 
-@pytest.mark.parametrize("path", ["/", "/?q=Marie+Curie+[SEP]+spouse", "/page/S001", "/pages", "/table", "/api"])
+@pytest.mark.parametrize(
+    "path", ["/", "/?q=Marie+Curie+[SEP]+spouse", "/page/S001", "/pages", "/table", "/api"]
+)
 @pytest.mark.parametrize("width", [320, 800])
 def test_every_width_fits(tab: Any, service: Running, path: str, width: int) -> None:
     tab.set_viewport_size({"width": width, "height": 800})
@@ -559,7 +664,10 @@ def test_pages_are_small(tab: Any, service: Running) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Any, service: Running, scheme: str) -> None:
     if not AXE.is_file():
-        pytest.skip("axe-core is not there: npm install --no-save axe-core, or say with AXE_CORE where axe.min.js is")
+        pytest.skip(
+            "axe-core is not there: npm install --no-save axe-core, or say with AXE_CORE where "
+            "axe.min.js is"
+        )
     context = browser.new_context(color_scheme=scheme)
     tab = context.new_page()
     for path in (

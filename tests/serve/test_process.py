@@ -1,4 +1,6 @@
-"""The process: `kbq serve` as it is typed: it says its address, answers what it has accepted, and ends."""
+"""The process: `kbq serve` as it is typed: it says its address, answers what it has accepted, and
+ends.
+"""
 
 import json
 import os
@@ -53,8 +55,12 @@ def refused(run: Run) -> Refused:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_was_accepted_is_answered_before_the_end(kb_folder: Path, number: signal.Signals) -> None:
-    with command(f"tiny={kb_folder}", "--port", "0", "--json", "--queue", "512", "--log-queries") as process:
+def test_what_was_accepted_is_answered_before_the_end(
+    kb_folder: Path, number: signal.Signals
+) -> None:
+    with command(
+        f"tiny={kb_folder}", "--port", "0", "--json", "--queue", "512", "--log-queries"
+    ) as process:
         client = httpx2.Client(base_url=address_of(process), timeout=60)
         assert client.get("/readyz").json()["kbs"][0]["name"] == "tiny"
         found: list[Any] = []
@@ -65,7 +71,9 @@ def test_what_was_accepted_is_answered_before_the_end(kb_folder: Path, number: s
         asking = [threading.Thread(target=ask) for _ in range(8)]
         for thread in asking:
             thread.start()
-        while b"kbq_batch_queries_count 0.0" in client.get("/metrics").content:  # until the search is under way
+        while (
+            b"kbq_batch_queries_count 0.0" in client.get("/metrics").content
+        ):  # until the search is under way
             pass
         process.send_signal(number)
         for thread in asking:
@@ -77,7 +85,9 @@ def test_what_was_accepted_is_answered_before_the_end(kb_folder: Path, number: s
         assert len(answered) == 8
         assert all(len(answer.json()["results"]) == 64 for answer in answered)
         logged = [json.loads(line) for line in said.splitlines()]
-        assert sum(line.get("route") == "/v1/query" and line["status"] == 200 for line in logged) == 8
+        assert (
+            sum(line.get("route") == "/v1/query" and line["status"] == 200 for line in logged) == 8
+        )
         assert logged[-1]["queries"][0] == "the river"
 
 
@@ -106,7 +116,9 @@ def test_without_a_knowledge_base_the_sample_is_served() -> None:
         assert process.wait(60) == 0
 
 
-def test_what_cannot_be_served_is_one_sentence(refused: Refused, kb_folder: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_one_sentence(
+    refused: Refused, kb_folder: Path, tmp_path: Path
+) -> None:
     kb = str(kb_folder)
     with ExitStack() as stack:
         taken = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -122,8 +134,13 @@ def test_what_cannot_be_served_is_one_sentence(refused: Refused, kb_folder: Path
     assert refused(str(none)) == (
         1, f"error: {none} does not exist: make a knowledge base with `kbq build CORPUS {none}`",
     )  # fmt: skip
-    assert refused(kb, kb) == (2, "Error: Invalid value for KB: two have one name: write NAME=FOLDER")
-    assert refused(f"a b={kb}")[1].startswith("error: 'a b' cannot be the name of a knowledge base: write NAME=")
+    assert refused(kb, kb) == (
+        2,
+        "Error: Invalid value for KB: two have one name: write NAME=FOLDER",
+    )
+    assert refused(f"a b={kb}")[1].startswith(
+        "error: 'a b' cannot be the name of a knowledge base: write NAME="
+    )
     assert refused(kb, "--model", "other=x")[1] == (
         "Error: Invalid value for --model: no knowledge base is named 'other': write NAME=FOLDER"
     )
@@ -133,4 +150,7 @@ def test_what_must_be_installed_is_said(refused: Refused, monkeypatch: pytest.Mo
     for name in [name for name in sys.modules if name.startswith("kbq.serve")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    assert refused() == (1, "error: kbq serve needs further packages: pip install '.[serve]' in the checkout of kbq")
+    assert refused() == (
+        1,
+        "error: kbq serve needs further packages: pip install '.[serve]' in the checkout of kbq",
+    )

@@ -1,4 +1,6 @@
-"""A reverse proxy: Debian's nginx, with the configuration of the guide, between many clients and the service."""
+"""A reverse proxy: Debian's nginx, with the configuration of the guide, between many clients and
+the service.
+"""
 
 import asyncio
 import json
@@ -26,7 +28,8 @@ def request(path: str, document: object = None, *, missing: int = 0) -> bytes:
     """A request with a key; `missing`: bytes of its body that are not sent."""
     body = b"" if document is None else json.dumps(document).encode()
     head = (
-        f"{'GET' if document is None else 'POST'} {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
+        f"{'GET' if document is None else 'POST'} {path} HTTP/1.1\r\nHost: "
+        f"{HOST}\r\nContent-Type: application/json\r\n"
     )
     head += f"Authorization: Bearer {PROXY_KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
     return (head.encode() + body)[: -missing or None]
@@ -40,7 +43,12 @@ SENT = {
     "64 queries": request("/v1/query", MANY | {"k": 100}),
     "1 MB": request("/v1/query", {"queries": ["x" * 999_000]}),
     "a table": request(
-        "/v1/fill", {"subjects": [f"Marie {n}" for n in range(30)], "relations": ["birth"], "min_probability": 0.0}
+        "/v1/fill",
+        {
+            "subjects": [f"Marie {n}" for n in range(30)],
+            "relations": ["birth"],
+            "min_probability": 0.0,
+        },
     ),
     "many requests": request("/openapi.json") * 1000,
     "no HTTP": bytes(range(256)) * 100,
@@ -49,7 +57,9 @@ SENT = {
 
 
 @pytest.fixture(scope="module")
-def proxied(kb_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, int]]:
+def proxied(
+    kb_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Running, int]]:
     """A service, and the port of nginx before it."""
     if nginx.program() is None:
         pytest.skip("nginx is not installed: apt-get install nginx-light")
@@ -75,7 +85,9 @@ def test_the_configuration_has_ten_lines() -> None:
     assert len(nginx.server_block(1, 2).splitlines()) + 2 <= 11  # and two lines of TLS
 
 
-def test_what_the_service_answers_comes_through(proxied: tuple[Running, int], client: httpx2.Client) -> None:
+def test_what_the_service_answers_comes_through(
+    proxied: tuple[Running, int], client: httpx2.Client
+) -> None:
     service, _ = proxied
     answer = client.post("/v1/query", json=QUERY)
     assert answer.json()["results"] == service.query("the river", k=1, rerank=0)
@@ -88,7 +100,9 @@ def test_what_the_service_answers_comes_through(proxied: tuple[Running, int], cl
     assert [json.loads(line)["subject"] for line in lines[:-1]] == ["Marie", "Paris"]
 
 
-def test_idle_and_slow_clients_do_not_reach_the_service(proxied: tuple[Running, int], client: httpx2.Client) -> None:
+def test_idle_and_slow_clients_do_not_reach_the_service(
+    proxied: tuple[Running, int], client: httpx2.Client
+) -> None:
     service, port = proxied
     with ExitStack() as stack:
         for number in range(400):
@@ -103,7 +117,9 @@ async def attacks(port: int, sent: bytes, address: str) -> None:
     """Send something, do not read, and hang up after a while; again and again."""
     while True:
         with suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024, local_addr=(address, 0))
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", port, limit=1024, local_addr=(address, 0)
+            )
             try:
                 writer.write(sent)
                 await asyncio.sleep(1)
@@ -126,7 +142,9 @@ async def hostile_clients(port: int) -> AsyncIterator[None]:
 
 async def asks(port: int, times: int, address: str) -> list[int]:
     transport, base = httpx2.AsyncHTTPTransport(local_address=address), f"http://127.0.0.1:{port}"
-    async with httpx2.AsyncClient(transport=transport, base_url=base, headers=HEADERS, timeout=120) as client:
+    async with httpx2.AsyncClient(
+        transport=transport, base_url=base, headers=HEADERS, timeout=120
+    ) as client:
         return [(await client.post("/v1/query", json=QUERY)).status_code for _ in range(times)]
 
 
@@ -138,7 +156,9 @@ def test_good_clients_are_answered_beside_hostile_ones(
     async def besieged() -> list[list[int]]:
         async with hostile_clients(port):
             await asyncio.sleep(1)
-            return await asyncio.gather(*(asks(port, 3, f"127.0.1.{number + 1}") for number in range(GOOD)))
+            return await asyncio.gather(
+                *(asks(port, 3, f"127.0.1.{number + 1}") for number in range(GOOD))
+            )
 
     assert asyncio.run(besieged()) == [[200] * 3] * GOOD
     until(lambda: said(service, "kbq_requests_in_flight 1.0"))
@@ -146,7 +166,9 @@ def test_good_clients_are_answered_beside_hostile_ones(
     assert [one for one in caplog.records if one.exc_info] == []
 
 
-def test_without_a_proxy_the_service_answers_when_hostile_clients_are_gone(proxied: tuple[Running, int]) -> None:
+def test_without_a_proxy_the_service_answers_when_hostile_clients_are_gone(
+    proxied: tuple[Running, int],
+) -> None:
     service, _ = proxied
 
     async def besieged() -> None:

@@ -1,4 +1,6 @@
-"""Reopening: a knowledge base that is changed while it is asked loses no request; a damaged one is not taken."""
+"""Reopening: a knowledge base that is changed while it is asked loses no request; a damaged one is
+not taken.
+"""
 
 import asyncio
 import json
@@ -79,7 +81,12 @@ def test_new_pages_are_found_and_no_request_is_lost(serve: Serve, folder: Path) 
     assert kb.model is before.model  # the encoders stay
     assert service.query("Warsaw", k=3) == [
         {"query": "Warsaw", "exact": True, "unknown_words": []}
-        | {"answers": [answer.to_dict() for answer in KnowledgeBase.open(folder, device="cpu").query("Warsaw", 3)]}
+        | {
+            "answers": [
+                answer.to_dict()
+                for answer in KnowledgeBase.open(folder, device="cpu").query("Warsaw", 3)
+            ]
+        }
     ]
 
 
@@ -95,7 +102,9 @@ def test_all_cells_of_a_request_are_of_one_state(
     def changed_meanwhile(texts: Sequence[str], options: SearchOptions) -> Any:
         if not asked:
             changed = KnowledgeBase.open(folder, device="cpu").update([NEW])
-            served._opened = OpenedKb("kb", changed)  # as the watcher does, which waits for this thread
+            served._opened = OpenedKb(
+                "kb", changed
+            )  # as the watcher does, which waits for this thread
         asked.append(len(texts))
         return search(texts, options)
 
@@ -103,7 +112,9 @@ def test_all_cells_of_a_request_are_of_one_state(
     pages = before.titles.listed("", 0, 50)[0]
     names = [f"relation {number}" for number in range(BATCH // len(pages) + 1)]
     if route == "tools":
-        filling = Tools(served, service.services.batcher).fill_table([one.title for one in pages], names)
+        filling = Tools(served, service.services.batcher).fill_table(
+            [one.title for one in pages], names
+        )
         asyncio.run_coroutine_threadsafe(filling, service.loop).result(60)
     else:
         ids = [one.page_id for one in pages]
@@ -125,7 +136,9 @@ def test_a_replaced_folder_is_taken(serve: Serve, folder: Path, model: Any, tmp_
     assert ready(service)["problem"] == ""
 
 
-def test_another_model_is_opened(serve: Serve, folder: Path, other_folder: Path, tmp_path: Path) -> None:
+def test_another_model_is_opened(
+    serve: Serve, folder: Path, other_folder: Path, tmp_path: Path
+) -> None:
     service = serve({"kb": folder})
     KnowledgeBase.build([NEW], tmp_path / "new", other_folder, bm25=False)
     shutil.rmtree(folder)
@@ -135,7 +148,9 @@ def test_another_model_is_opened(serve: Serve, folder: Path, other_folder: Path,
     assert service.query("Warsaw", k=1)[0]["answers"]
 
 
-@pytest.mark.parametrize("damage", ["a byte of the vectors", "the manifest", "a missing folder", "a missing shard"])
+@pytest.mark.parametrize(
+    "damage", ["a byte of the vectors", "the manifest", "a missing folder", "a missing shard"]
+)
 def test_a_damaged_one_is_refused_and_the_old_one_goes_on(
     serve: Serve, folder: Path, tmp_path: Path, damage: str
 ) -> None:
@@ -160,7 +175,9 @@ def test_a_damaged_one_is_refused_and_the_old_one_goes_on(
     assert service.query("the river", k=2) == answers
     assert pages(service) == 12
     assert "cannot be used" in service.client.get("/").text
-    assert b'kbq_reopened_total{kb="kb",outcome="refused"}' in service.client.get("/metrics").content
+    assert (
+        b'kbq_reopened_total{kb="kb",outcome="refused"}' in service.client.get("/metrics").content
+    )
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(tmp_path / "old", folder)  # it is restored
     until(lambda: ready(service)["problem"] == "")

@@ -1,4 +1,6 @@
-"""Files of the page's tables: sheets, encodings and columns are told as they are read; exports are the command's."""
+"""Files of the page's tables: sheets, encodings and columns are told as they are read; exports are
+the command's.
+"""
 
 import json
 from pathlib import Path
@@ -40,13 +42,22 @@ def workbook(tmp_path: Path) -> bytes:
 
 def test_a_sheet_of_several_is_chosen(service: Running, workbook: bytes) -> None:
     first = read(service, "book.xlsx", workbook)
-    assert (first["sheets"], first["sheet"], first["columns"]) == (["Notes", "People & co"], "Notes", ["text"])
+    assert (first["sheets"], first["sheet"], first["columns"]) == (
+        ["Notes", "People & co"],
+        "Notes",
+        ["text"],
+    )
     second = read(service, "book.xlsx", workbook, sheet="People & co")
     assert (second["sheet"], second["columns"]) == ("People & co", ["Nr", "Who", "born"])
     assert second["rows"] == [["1", "Marie Curie", ""], ["2", "Isaac Newton", "1643"]]
     assert second["subject"] == "Who"
-    answer = service.client.post("/table/read", params={"name": "b.xlsx", "sheet": "None"}, content=workbook)
-    assert (answer.status_code, "the file has no sheet 'None'" in answer.json()["detail"]) == (422, True)
+    answer = service.client.post(
+        "/table/read", params={"name": "b.xlsx", "sheet": "None"}, content=workbook
+    )
+    assert (answer.status_code, "the file has no sheet 'None'" in answer.json()["detail"]) == (
+        422,
+        True,
+    )
 
 
 def test_a_guessed_encoding_is_told(service: Running) -> None:
@@ -61,13 +72,19 @@ def test_a_guessed_encoding_is_told(service: Running) -> None:
     [
         ("Nr,Name\n1,Marie Curie\n2,Isaac Newton\n", "Name"),
         ("Department,Head\nPhysics,marie curie\nPhysics,ISAAC NEWTON\n", "Head"),  # titles of pages
-        ("url,note,who\nhttp://a.org,a long story,Zork Blah\nhttp://b.org,another one,Blah Zork\n", "who"),
+        (
+            "url,note,who\nhttp://a.org,a long story,Zork Blah\nhttp://b.org,another one,Blah "
+            "Zork\n",
+            "who",
+        ),
         ("a,b\nX,Y\n", "a"),
         ("id,year\n7,1990\n8,1991\n", "id"),
         ("a,b\n", "a"),
     ],
 )
-def test_the_column_of_subjects_is_guessed_by_content(content: str, subject: str, service: Running) -> None:
+def test_the_column_of_subjects_is_guessed_by_content(
+    content: str, subject: str, service: Running
+) -> None:
     assert read(service, "t.csv", content.encode())["subject"] == subject
 
 
@@ -76,7 +93,11 @@ def test_an_export_of_the_page_is_that_of_the_command(
     to: Any, service: Running, sample: KnowledgeBase, tmp_path: Path
 ) -> None:
     relations = ["@place of birth", "@date of birth"]
-    sample.fill([{"subject": "Marie Curie"}, {"subject": "Ada Lovelace"}], relations, out=tmp_path / "filled.csv")
+    sample.fill(
+        [{"subject": "Marie Curie"}, {"subject": "Ada Lovelace"}],
+        relations,
+        out=tmp_path / "filled.csv",
+    )
     ids = tmp_path / "ids.tsv"
     ids.write_text("name\tid\nMarie Curie\tQ7186\nWarsaw\tQ270\n", "utf-8")
     export(tmp_path / "filled.claims.jsonl", to, tmp_path / "out", ids=ids)
@@ -113,9 +134,13 @@ def test_a_value_that_is_no_claim_is_refused(service: Running) -> None:
 
 
 def test_q_numbers_are_read_as_the_command_reads_them(service: Running) -> None:
-    answer = service.client.post("/table/ids", params={"name": "ids.tsv"}, content=b"name\tid\nMarie Curie\tQ7186\n")
+    answer = service.client.post(
+        "/table/ids", params={"name": "ids.tsv"}, content=b"name\tid\nMarie Curie\tQ7186\n"
+    )
     assert answer.json()["ids"]["Marie Curie"] == "Q7186"
-    answer = service.client.post("/table/ids", params={"name": "ids.csv"}, content=b"name,id\nMarie Curie,\n")
+    answer = service.client.post(
+        "/table/ids", params={"name": "ids.csv"}, content=b"name,id\nMarie Curie,\n"
+    )
     assert answer.status_code == 422
     assert answer.json()["detail"].startswith("the file has no Q-number")
 
@@ -139,7 +164,9 @@ def test_a_sheet_becomes_quickstatements_in_a_browser(
 ) -> None:
     (tmp_path / "ids.tsv").write_text("name\tid\nMarie Curie\tQ7186\nWarsaw\tQ270\n", "utf-8")
     tab.goto(f"{service.address}/table")
-    tab.locator("#upload").set_input_files(files=[{"name": "book.xlsx", "mimeType": "", "buffer": workbook}])
+    tab.locator("#upload").set_input_files(
+        files=[{"name": "book.xlsx", "mimeType": "", "buffer": workbook}]
+    )
     tab.get_by_label("Sheet").select_option("People & co")
     tab.get_by_text("2 rows, 3 columns").wait_for()
     assert tab.get_by_label("Column of subjects").input_value() == "Who"

@@ -1,4 +1,6 @@
-"""MCP: the tools, asked by the SDK's own client: in memory, over standard input and output, over HTTP; both eras."""
+"""MCP: the tools, asked by the SDK's own client: in memory, over standard input and output, over
+HTTP; both eras.
+"""
 
 import asyncio
 import json
@@ -28,7 +30,12 @@ from .conftest import Running, Serve
 T = TypeVar("T")
 Era = Literal["auto", "legacy"]
 ERAS: tuple[Era, ...] = ("auto", "legacy")
-READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+READ_ONLY = {
+    "readOnlyHint": True,
+    "destructiveHint": False,
+    "idempotentHint": True,
+    "openWorldHint": False,
+}
 
 
 def in_memory(served: ServedKb, work: Callable[[Client], Awaitable[T]], era: Era = "auto") -> T:
@@ -114,8 +121,12 @@ def test_slots_over_http(era: Era, service: Running) -> None:
 
 @pytest.mark.slow
 def test_slots_over_standard_input_and_output_while_the_sample_is_built(tmp_path: Path) -> None:
-    environment = os.environ | {"KBQ_CACHE": str(tmp_path)}  # a first use: nothing but the protocol may be printed
-    command = StdioServerParameters(command=sys.executable, args=["-m", "kbq", "mcp"], env=environment)
+    environment = os.environ | {
+        "KBQ_CACHE": str(tmp_path)
+    }  # a first use: nothing but the protocol may be printed
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "kbq", "mcp"], env=environment
+    )
 
     async def run() -> None:
         async with Client(command) as client:
@@ -146,10 +157,19 @@ def test_a_page_that_is_added_meanwhile_is_found(kb_folder: Path, tmp_path: Path
 
 
 def test_a_table_is_filled_as_kbq_fill_does(served: ServedKb, sample: KnowledgeBase) -> None:
-    subjects, relations = ["Marie Curie", "Warsaw", "Zork Blah"], ["place of birth", "country", "employer"]
-    table = in_memory(served, lambda client: called(client, "fill_table", subjects=subjects, relations=relations))
+    subjects, relations = (
+        ["Marie Curie", "Warsaw", "Zork Blah"],
+        ["place of birth", "country", "employer"],
+    )
+    table = in_memory(
+        served, lambda client: called(client, "fill_table", subjects=subjects, relations=relations)
+    )
     filled = sample.fill([{"subject": subject} for subject in subjects], relations, values="many")
-    wanted = {(claim.subject, claim.relation): claim.value for claim in reversed(filled.claims) if claim.accepted}
+    wanted = {
+        (claim.subject, claim.relation): claim.value
+        for claim in reversed(filled.claims)
+        if claim.accepted
+    }
     values = {
         (row["subject"], relation): fact["value"]
         for row in table["rows"]
@@ -164,8 +184,14 @@ def test_a_table_is_filled_as_kbq_fill_does(served: ServedKb, sample: KnowledgeB
 
 def test_pages_are_found_and_read(served: ServedKb) -> None:
     async def work(client: Client) -> None:
-        found = (await called(client, "search", query="Who wrote War and Peace?", limit=2))["results"]
-        assert (found[0]["id"], found[0]["title"], found[0]["answer"]) == ("S083", "War and Peace", "Leo Tolstoy")
+        found = (await called(client, "search", query="Who wrote War and Peace?", limit=2))[
+            "results"
+        ]
+        assert (found[0]["id"], found[0]["title"], found[0]["answer"]) == (
+            "S083",
+            "War and Peace",
+            "Leo Tolstoy",
+        )
         assert found[0]["url"] == "kbq://page/S083"
         assert found[0]["answer"] in found[0]["text"]
         assert len(found) == 2
@@ -193,12 +219,28 @@ def test_pages_are_found_and_read(served: ServedKb) -> None:
         ("fill_slot", {"subject": "x [SEP] y", "relation": "z"}, 'has 2 "[SEP]"'),
         ("fill_slot", {"subject": "x", "relation": "[SEP]"}, "write words, without [SEP]"),
         ("fill_slot", {"subject": "x " * 2000, "relation": "y"}, "tokens, the encoder reads"),
-        ("fill_slot", {"subject": "x" * 5000, "relation": "y"}, "subject has more than 4,096 characters: shorten it"),
+        (
+            "fill_slot",
+            {"subject": "x" * 5000, "relation": "y"},
+            "subject has more than 4,096 characters: shorten it",
+        ),
         ("fill_slot", {"subject": "x", "relation": "y", "limit": 99}, "limit must be 10 or less"),
         ("fill_slot", {"subject": "x"}, "relation is missing: give it"),
-        ("fill_table", {"subjects": [], "relations": ["x"]}, "subjects has no items: give at least 1"),
-        ("fill_table", {"subjects": ["x"] * 51, "relations": ["x"]}, "subjects has more than 50 items: give fewer"),
-        ("fill_table", {"subjects": ["x"] * 50, "relations": list("abcde")}, "has 250 cells, at most 200 are filled"),
+        (
+            "fill_table",
+            {"subjects": [], "relations": ["x"]},
+            "subjects has no items: give at least 1",
+        ),
+        (
+            "fill_table",
+            {"subjects": ["x"] * 51, "relations": ["x"]},
+            "subjects has more than 50 items: give fewer",
+        ),
+        (
+            "fill_table",
+            {"subjects": ["x"] * 50, "relations": list("abcde")},
+            "has 250 cells, at most 200 are filled",
+        ),
         ("fill_table", {"subjects": ["x", ""], "relations": ["a"]}, "query 2: the query"),
         ("search", {"query": "?"}, "the query is empty"),
         ("search", {"query": "x", "limit": 0}, "limit must be 1 or more"),
@@ -207,11 +249,17 @@ def test_pages_are_found_and_read(served: ServedKb) -> None:
         ("search", {"query": None}, "query is missing: give it"),
         ("search", {"query": "x", "k": 3}, "k is unknown: choose from query, limit"),
         ("fill_table", {"subjects": ["x", None], "relations": ["a"]}, "subjects[1] must be a text"),
-        ("fetch", {"id": "none"}, "sample has no page 'none': take the id of one that search has found"),
+        (
+            "fetch",
+            {"id": "none"},
+            "sample has no page 'none': take the id of one that search has found",
+        ),
         ("fetch", {"id": "../S001"}, "sample has no page '../S001'"),
     ],
 )
-def test_the_model_reads_why_it_is_refused(tool: str, arguments: dict[str, Any], said: str, served: ServedKb) -> None:
+def test_the_model_reads_why_it_is_refused(
+    tool: str, arguments: dict[str, Any], said: str, served: ServedKb
+) -> None:
     text = in_memory(served, lambda client: refusal(client, tool, **arguments))
     assert said in text
     assert "Traceback" not in text
@@ -232,7 +280,9 @@ def test_arguments_are_taken_as_models_write_them(model: Model, tmp_path: Path) 
         for limit in (None, 5, 5.0, "5"):
             assert await called(client, "search", query=1984, limit=limit) == default
         assert (
-            (await called(client, "fetch", id=1))["title"] == (await called(client, "fetch", id=1.0))["title"] == "1984"
+            (await called(client, "fetch", id=1))["title"]
+            == (await called(client, "fetch", id=1.0))["title"]
+            == "1984"
         )
         slot = await called(client, "fill_slot", subject=1984, relation="author", limit=None)
         assert slot == await called(client, "fill_slot", subject="1984", relation="author")
@@ -247,7 +297,12 @@ def test_arguments_are_taken_as_models_write_them(model: Model, tmp_path: Path) 
 
 def test_strange_pages(model: Model, tmp_path: Path) -> None:
     pages = [
-        Page("a/b?c#d%", "Slashes", ["The river."], metadata={"url": "https://example.org/1", "year": 1815}),
+        Page(
+            "a/b?c#d%",
+            "Slashes",
+            ["The river."],
+            metadata={"url": "https://example.org/1", "year": 1815},
+        ),
         Page("long", "Long", ["word " * 20_000]),
         Page("empty", "Empty"),
     ]
@@ -261,7 +316,10 @@ def test_strange_pages(model: Model, tmp_path: Path) -> None:
             {"url": "https://example.org/1", "year": 1815},
         )
         long = await called(client, "fetch", id="long")
-        assert long["text"] == "word " * 10_000 + f"\n\n[cut after {LONGEST_PAGE:,} of 100,000 characters]"
+        assert (
+            long["text"]
+            == "word " * 10_000 + f"\n\n[cut after {LONGEST_PAGE:,} of 100,000 characters]"
+        )
         assert (await called(client, "fetch", id="empty"))["text"] == ""
         # Nothing says how likely answers are, so that the best guess is the answer.
         slot = await called(client, "fill_slot", subject="Slashes", relation="x", limit=1)
@@ -277,7 +335,13 @@ def test_nothing_is_found_where_there_is_nothing(model: Model, tmp_path: Path) -
     async def work(client: Client) -> None:
         assert await called(client, "search", query="river") == {"results": []}
         slot = await called(client, "fill_slot", subject="a", relation="b")
-        assert slot == {"subject": "a", "relation": "b", "answers": [], "best_guess": None, "note": NOTHING}
+        assert slot == {
+            "subject": "a",
+            "relation": "b",
+            "answers": [],
+            "best_guess": None,
+            "note": NOTHING,
+        }
 
     in_memory(served, work)
 
@@ -288,7 +352,12 @@ def test_mcp_over_http_is_guarded_as_the_service(sample: KnowledgeBase, serve: S
     call = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     headers = {"Accept": "application/json, text/event-stream"}
     assert service.client.post("/mcp", json=call, headers=headers).status_code == 401
-    assert service.client.post("/mcp", json=call, headers=headers | {"Host": "evil.example"}).status_code == 421
+    assert (
+        service.client.post(
+            "/mcp", json=call, headers=headers | {"Host": "evil.example"}
+        ).status_code
+        == 421
+    )
     too_much = service.client.post(
         "/mcp", content=b"[" * 2_000_000, headers=headers | {"Authorization": f"Bearer {key}"}
     )
@@ -308,7 +377,11 @@ def test_mcp_over_http_is_guarded_as_the_service(sample: KnowledgeBase, serve: S
     ("missing", "said"),
     [
         ("", "error: no-kb does not exist: make a knowledge base with `kbq build CORPUS no-kb`\n"),
-        ("mcp", "error: kbq mcp needs further packages: pip install '.[serve]' in the checkout of kbq\n"),
+        (
+            "mcp",
+            "error: kbq mcp needs further packages: pip install '.[serve]' in the checkout of "
+            "kbq\n",
+        ),
     ],
 )
 def test_what_cannot_be_opened_is_one_sentence(

@@ -26,7 +26,9 @@ openpyxl = pytest.importorskip("openpyxl", reason="it writes XLSX")
         (time(9, 5), "h:mm", "9:05"), (date(1931, 5, 1), "mmmm yyyy", "1931-05"),
     ],
 )  # fmt: skip
-def test_a_cell_is_what_its_format_shows(value: object, format: str, shown: object, tmp_path: Path) -> None:
+def test_a_cell_is_what_its_format_shows(
+    value: object, format: str, shown: object, tmp_path: Path
+) -> None:
     book = openpyxl.Workbook()
     book.active.append([value])
     book.active["A1"].number_format = format
@@ -45,7 +47,10 @@ CLOCKS = ("[h]:mm", "[h]:mm:ss", "[hh]:mm", "[mm]:ss", "[m]:ss", "[s]", "[hh]:mm
 def random_cell(chance: random.Random) -> tuple[object, str]:
     if chance.random() < 0.2:
         return timedelta(seconds=chance.randrange(400_000)), chance.choice(CLOCKS)
-    large, small = chance.randrange(10 ** chance.randrange(1, 8)), round(chance.uniform(-50, 50), chance.randrange(4))
+    large, small = (
+        chance.randrange(10 ** chance.randrange(1, 8)),
+        round(chance.uniform(-50, 50), chance.randrange(4)),
+    )
     number = chance.choice((large, small, 0, 0.5, 0.075, -large))
     return number, chance.choice(FORMS).replace("{}", chance.choice(DIGITS))
 

@@ -71,7 +71,11 @@ def test_errors_arrive_as_they_are(process: LimitedProcess) -> None:
 @pytest.mark.parametrize(
     ("call", "limit", "message"),
     [
-        ((re.match, "(a+)+$", "a" * 40 + "b"), "seconds", "more than 1 seconds"),  # native code, which keeps the GIL
+        (
+            (re.match, "(a+)+$", "a" * 40 + "b"),
+            "seconds",
+            "more than 1 seconds",
+        ),  # native code, which keeps the GIL
         ((time.sleep, 60), "seconds", "more than 1 seconds"),
         ((bytearray, 2**29), "memory", "more than 256 MB of memory"),
         ((hidden_shortage,), "memory", "more than 256 MB of memory"),
@@ -82,7 +86,11 @@ def test_errors_arrive_as_they_are(process: LimitedProcess) -> None:
     ids=["native", "waiting", "memory", "hidden", "abort", "exit", "killed"],
 )
 def test_what_exceeds_a_limit_is_named_and_the_next_call_works(
-    process: LimitedProcess, call: tuple[object, ...], limit: str, message: str, monkeypatch: pytest.MonkeyPatch
+    process: LimitedProcess,
+    call: tuple[object, ...],
+    limit: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limited, "PATIENCE", 2)
     with pytest.raises(LimitExceeded, match=message) as error:
@@ -119,7 +127,9 @@ def test_programs_that_a_call_started_end_with_it(
         process.call(starting, tmp_path / "mark", seconds=2)
     program = Path("/proc", (tmp_path / "mark").read_text(), "stat")
     for _ in range(100):
-        if not program.exists() or program.read_text().rpartition(")")[2].split()[0] == "Z":  # ended
+        if (
+            not program.exists() or program.read_text().rpartition(")")[2].split()[0] == "Z"
+        ):  # ended
             return
         time.sleep(0.1)
     pytest.fail("it goes on")
@@ -135,12 +145,17 @@ def test_time_of_the_clock_counts_where_there_are_no_limits(
 
 
 def test_a_child_has_no_network(process: LimitedProcess) -> None:
-    for call in ((socket.create_connection, ("127.0.0.1", 9)), (socket.getaddrinfo, "localhost", 80)):
+    for call in (
+        (socket.create_connection, ("127.0.0.1", 9)),
+        (socket.getaddrinfo, "localhost", 80),
+    ):
         with pytest.raises(PermissionError, match="has no network"):
             process.call(*call)
 
 
-def test_a_child_runs_neither_the_script_nor_the_current_folder_and_loads_no_torch(tmp_path: Path) -> None:
+def test_a_child_runs_neither_the_script_nor_the_current_folder_and_loads_no_torch(
+    tmp_path: Path,
+) -> None:
     script = (
         "print('once')\n"
         "from kbq.storage.limited import LimitedProcess\n"
@@ -148,5 +163,12 @@ def test_a_child_runs_neither_the_script_nor_the_current_folder_and_loads_no_tor
         "with LimitedProcess() as process:\n"
         '    print(process.call(eval, \'"torch" in __import__("sys").modules\'))\n'
     )
-    run = subprocess.run([sys.executable, "-"], input=script, cwd=tmp_path, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-"],
+        input=script,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout == "once\nFalse\n"

@@ -33,12 +33,16 @@ def give_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None
 
 
 @pytest.mark.parametrize("compress", COMPRESSIONS)
-def test_lines_of_plain_and_compressed_files(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+def test_lines_of_plain_and_compressed_files(
+    tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
     assert list(read_lines(write(tmp_path, compress(LINES.encode())))) == NUMBERED
 
 
 @pytest.mark.parametrize("compress", COMPRESSIONS)
-def test_lines_of_standard_input(monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes]) -> None:
+def test_lines_of_standard_input(
+    monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes]
+) -> None:
     give_standard_input(monkeypatch, compress(LINES.encode()))
     assert list(read_lines("-")) == NUMBERED
     assert not sys.stdin.closed
@@ -58,14 +62,18 @@ def test_lines_of_standard_input(monkeypatch: pytest.MonkeyPatch, compress: Call
         (b"BZh is how this line begins", [(1, "BZh is how this line begins")]),
     ],
 )
-def test_line_ends_marks_and_empty_files(tmp_path: Path, content: bytes, lines: list[tuple[int, str]]) -> None:
+def test_line_ends_marks_and_empty_files(
+    tmp_path: Path, content: bytes, lines: list[tuple[int, str]]
+) -> None:
     assert list(read_lines(write(tmp_path, content))) == lines
 
 
 @pytest.mark.parametrize("compress", COMPRESSIONS[1:])
 def test_truncated_file(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
     source = write(tmp_path, compress(LINES.encode())[:-5])
-    with pytest.raises(CorpusError, match=r"lines:\d: compressed data is damaged \(.*\): download it again"):
+    with pytest.raises(
+        CorpusError, match=r"lines:\d: compressed data is damaged \(.*\): download it again"
+    ):
         list(read_lines(source, CorpusError))
 
 
@@ -79,7 +87,9 @@ def test_corrupt_file(tmp_path: Path, compress: Callable[[bytes], bytes]) -> Non
 
 def test_line_that_is_not_utf8(tmp_path: Path) -> None:
     source = write(tmp_path, "a\nzwölf\nc\n".encode("latin-1"))
-    with pytest.raises(KbqError, match=r"lines:2: not UTF-8 \(byte 3 is 0xf6\): convert the file to UTF-8"):
+    with pytest.raises(
+        KbqError, match=r"lines:2: not UTF-8 \(byte 3 is 0xf6\): convert the file to UTF-8"
+    ):
         list(read_lines(source))
     problems: list[KbqError] = []
     assert list(read_lines(source, on_bad_line=problems.append)) == [(1, "a"), (3, "c")]
@@ -106,13 +116,19 @@ def test_json_lines(tmp_path: Path) -> None:
         ("null", "'null' is not a JSON object"),
         ('{"a": 1} {"b": 2}', "not JSON (Extra data, column 10)"),
         ("[" * 100_000, "JSON that cannot be parsed (its lists are nested more than 100 deep)"),
-        ('{"a": ' + "1" * 5000 + "}", "JSON that cannot be parsed (it holds a number of thousands of digits)"),
+        (
+            '{"a": ' + "1" * 5000 + "}",
+            "JSON that cannot be parsed (it holds a number of thousands of digits)",
+        ),
     ],
 )
 def test_bad_json_lines(tmp_path: Path, line: str, problem: str) -> None:
     source = write(tmp_path, f'{{"a": 0}}\n{line}\n{{"a": 2}}\n'.encode())
     problems: list[KbqError] = []
-    assert list(read_json_lines(source, CorpusError, problems.append)) == [(1, {"a": 0}), (3, {"a": 2})]
+    assert list(read_json_lines(source, CorpusError, problems.append)) == [
+        (1, {"a": 0}),
+        (3, {"a": 2}),
+    ]
     assert [type(found) for found in problems] == [CorpusError]
     assert str(problems[0]).startswith(f"{source}:2: {problem}")
     with pytest.raises(KbqError, match="lines:2: "):
@@ -125,7 +141,10 @@ def test_what_few_bytes_would_need_much_time_or_memory_for_is_refused(
     monkeypatch.setattr("kbq.storage.lines.SMALL", 2**16)
     path = tmp_path / "blank.gz"
     path.write_bytes(gzip.compress(bytes([10]) * 2**20))
-    with pytest.raises(KbqError, match=r"blank\.gz:\d+: it unpacks to more than 1\d\d,\d{3} bytes: unpack it yourself"):
+    with pytest.raises(
+        KbqError,
+        match=r"blank\.gz:\d+: it unpacks to more than 1\d\d,\d{3} bytes: unpack it yourself",
+    ):
         list(read_lines(str(path)))
     array = write(tmp_path, b'[{"a": 1},' + b"\n" * 2**11)
     with monkeypatch.context() as patch:
@@ -163,20 +182,34 @@ def test_clean_text_is_stable_nfc_of_the_same_length(text: str) -> None:
 @pytest.mark.parametrize(
     ("content", "expected", "said"),
     [
-        ("Name;Müller\n".encode("cp1252"), ["Name;Müller\n"], ["t:1 is not UTF-8: the file is read as cp1252"]),
-        ("a;b\n\nÄ;ö\n".encode("cp1252"), ["a;b\n", "\n", "Ä;ö\n"], ["t:3 is not UTF-8: the file is read as cp1252"]),
+        (
+            "Name;Müller\n".encode("cp1252"),
+            ["Name;Müller\n"],
+            ["t:1 is not UTF-8: the file is read as cp1252"],
+        ),
+        (
+            "a;b\n\nÄ;ö\n".encode("cp1252"),
+            ["a;b\n", "\n", "Ä;ö\n"],
+            ["t:3 is not UTF-8: the file is read as cp1252"],
+        ),
         ("a\tMüller\r\nb".encode("utf-16"), ["a\tMüller\r\n", "b"], []),
         ("Müller\n".encode(), ["Müller\n"], []),
     ],
 )
-def test_lines_of_any_encoding(content: bytes, expected: list[str], said: list[str], tmp_path: Path) -> None:
+def test_lines_of_any_encoding(
+    content: bytes, expected: list[str], said: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "t").write_bytes(content)
     notes: list[str] = []
-    assert [text for _, text in read_any_lines(str(tmp_path / "t"), KbqError, notes.append)] == expected
+    assert [
+        text for _, text in read_any_lines(str(tmp_path / "t"), KbqError, notes.append)
+    ] == expected
     assert [one.split("/")[-1].split(",")[0] for one in notes] == said
 
 
 def test_a_text_that_is_half_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes("Müller\n".encode() + b"M\xfcller\n")
-    with pytest.raises(KbqError, match=r"t:2: not UTF-8 \(byte 2 is 0xfc\): convert the file to UTF-8"):
+    with pytest.raises(
+        KbqError, match=r"t:2: not UTF-8 \(byte 2 is 0xfc\): convert the file to UTF-8"
+    ):
         list(read_any_lines(str(tmp_path / "t")))

@@ -1,4 +1,6 @@
-"""Machine: CPU features, the tightest of all memory limits, and advice on whole pages of mapped files."""
+"""Machine: CPU features, the tightest of all memory limits, and advice on whole pages of mapped
+files.
+"""
 
 import ctypes
 import errno
@@ -13,7 +15,14 @@ import numpy as np
 import pytest
 
 from kbq.storage import machine
-from kbq.storage.machine import PIECE, available_memory, cpu_has, expect_random_access, prefetch, stays_in_memory
+from kbq.storage.machine import (
+    PIECE,
+    available_memory,
+    cpu_has,
+    expect_random_access,
+    prefetch,
+    stays_in_memory,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +33,9 @@ def asked_anew() -> Iterator[None]:
 
 
 def test_one_of_the_features_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda path: "flags\t\t: sse avx512_bf16\nFeatures\t: fp i8mm\n")
+    monkeypatch.setattr(
+        Path, "read_text", lambda path: "flags\t\t: sse avx512_bf16\nFeatures\t: fp i8mm\n"
+    )
     assert cpu_has("amx_bf16", "avx512_bf16")
     assert cpu_has("i8mm")
     assert not cpu_has("bf16", "avx_vnni")
@@ -38,8 +49,14 @@ def test_a_system_that_says_nothing_has_none(monkeypatch: pytest.MonkeyPatch) ->
     assert not cpu_has("avx512_bf16")
 
 
-VERSION_1, VERSION_2 = "6:memoryless:/\n4:freezer,memory:/jobs/mine\n0::/\n", "3:cpu:/\n0::/jobs/mine\n"
-NAMES = {VERSION_1: ("limit_in_bytes", "usage_in_bytes", "total_"), VERSION_2: ("max", "current", "")}
+VERSION_1, VERSION_2 = (
+    "6:memoryless:/\n4:freezer,memory:/jobs/mine\n0::/\n",
+    "3:cpu:/\n0::/jobs/mine\n",
+)
+NAMES = {
+    VERSION_1: ("limit_in_bytes", "usage_in_bytes", "total_"),
+    VERSION_2: ("max", "current", ""),
+}
 
 
 @pytest.fixture(params=[VERSION_1, VERSION_2], ids=["version 1", "version 2"])
@@ -94,7 +111,9 @@ def test_a_container_sees_its_limit_where_its_groups_begin(groups: str, tmp_path
     assert available_memory() == 100
 
 
-def test_a_limit_that_slows_down_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_slows_down_is_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(machine, "PROC", tmp_path)
     monkeypatch.setattr(machine, "GROUPS", tmp_path / "groups")
     (tmp_path / "self").mkdir()
@@ -105,7 +124,9 @@ def test_a_limit_that_slows_down_is_a_limit(tmp_path: Path, monkeypatch: pytest.
     assert available_memory() == 3000
 
 
-def test_a_system_that_says_nothing_of_memory_has_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_says_nothing_of_memory_has_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(machine, "PROC", tmp_path)
     assert available_memory() == math.inf
 
@@ -118,7 +139,9 @@ SMAPS = Path("/proc/self/smaps")
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Begin, size and advice of each call."""
     calls: list[tuple[int, ...]] = []
-    monkeypatch.setattr(machine, "_library", lambda: SimpleNamespace(madvise=lambda *call: calls.append(call)))
+    monkeypatch.setattr(
+        machine, "_library", lambda: SimpleNamespace(madvise=lambda *call: calls.append(call))
+    )
     monkeypatch.setattr(mmap, "MADV_RANDOM", 1, raising=False)
     monkeypatch.setattr(mmap, "MADV_WILLNEED", 3, raising=False)
     return calls
@@ -140,7 +163,9 @@ def test_nothing_is_said_of_nothing(told: list[tuple[int, ...]]) -> None:
     assert not told
 
 
-def test_systems_without_advice_get_none(told: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_without_advice_get_none(
+    told: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(mmap, "MADV_RANDOM")
     monkeypatch.delattr(mmap, "MADV_WILLNEED")
     expect_random_access(PAGE, 9)
@@ -166,7 +191,9 @@ def test_half_of_the_free_memory_is_room(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not stays_in_memory(51)
 
 
-def test_a_file_is_read_where_its_file_system_maps_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_read_where_its_file_system_maps_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(*_: object) -> int | None:
         ctypes.set_errno(number)
         return machine.FAILED

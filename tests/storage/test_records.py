@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from kbq.storage.reading import reading_problem
-from kbq.storage.records import OtherFormatError, digest_of_record, read_object, read_record, write_record
+from kbq.storage.records import (
+    OtherFormatError,
+    digest_of_record,
+    read_object,
+    read_record,
+    write_record,
+)
 from kbq.storage.seals import FileSeal, all_damage, first_damage, read_seal, seal_folder, seal_of
 
 
@@ -35,7 +41,11 @@ def test_a_record_comes_back(tmp_path: Path) -> None:
         ('"probes": 3', '"probes": "3"', "Expected `int`, got `str` - at `$.probes`"),
         ('"probes": 3,', "", "Object missing required field `probes`"),
         ('"recall": 0.5', '"recall": NaN', "it holds NaN, which is not a number"),
-        ('"recall": 0.5', '"recall": ' + 100_000 * "[" + 100_000 * "]", "its lists are nested more than 100 deep"),
+        (
+            '"recall": 0.5',
+            '"recall": ' + 100_000 * "[" + 100_000 * "]",
+            "its lists are nested more than 100 deep",
+        ),
         ('"kind"', '"find"', "Object missing required field `kind`"),
     ],
 )
@@ -72,7 +82,10 @@ def sealed(folder: Path) -> dict[Path, FileSeal]:
 
 def test_a_seal_lists_the_files_of_its_folder(tmp_path: Path) -> None:
     files = sealed(tmp_path)
-    assert {path.name: seal.bytes for path, seal in files.items()} == {"large.bin": 1000, "small.bin": 5}
+    assert {path.name: seal.bytes for path, seal in files.items()} == {
+        "large.bin": 1000,
+        "small.bin": 5,
+    }
     assert first_damage(files) is None
     assert list(all_damage(files, lambda read: None)) == []
 
@@ -89,11 +102,20 @@ def test_little_reading_finds_sizes_and_small_changes(tmp_path: Path) -> None:
     assert str(first_damage(files)) == f"{tmp_path / 'large.bin'}: its content has changed"
     assert [damage.path.name for damage in all_damage(files, lambda read: None)] == ["large.bin"]
     (tmp_path / "small.bin").write_bytes(b"smell")
-    assert str(first_damage(files, at_most=100)) == f"{tmp_path / 'small.bin'}: its content has changed"
+    assert (
+        str(first_damage(files, at_most=100))
+        == f"{tmp_path / 'small.bin'}: its content has changed"
+    )
     (tmp_path / "large.bin").write_bytes(bytes(999))
-    assert str(first_damage(files, at_most=0)) == f"{tmp_path / 'large.bin'}: it has 999 of 1,000 bytes"
+    assert (
+        str(first_damage(files, at_most=0))
+        == f"{tmp_path / 'large.bin'}: it has 999 of 1,000 bytes"
+    )
     (tmp_path / "large.bin").unlink()
-    assert [damage.path.name for damage in all_damage(files, lambda read: None)] == ["large.bin", "small.bin"]
+    assert [damage.path.name for damage in all_damage(files, lambda read: None)] == [
+        "large.bin",
+        "small.bin",
+    ]
 
 
 def test_the_digest_of_a_seal_stands_for_the_files(tmp_path: Path) -> None:
@@ -109,7 +131,10 @@ def test_the_digest_of_a_seal_stands_for_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
-        (OSError(errno.EMFILE, "Too many open files"), "kb cannot be read (Too many open files): raise the limit"),
+        (
+            OSError(errno.EMFILE, "Too many open files"),
+            "kb cannot be read (Too many open files): raise the limit",
+        ),
         (
             PermissionError(errno.EACCES, "Permission denied"),
             "kb cannot be read (Permission denied): ask for permission",

@@ -1,4 +1,6 @@
-"""Rows: every dialect is read, and written back as it was; what does not fit is refused with its line."""
+"""Rows: every dialect is read, and written back as it was; what does not fit is refused with its
+line.
+"""
 
 import csv
 import io
@@ -102,7 +104,9 @@ def test_dialects(text: str, dialect: Dialect, tmp_path: Path) -> None:
         ("sep=\r\nAal\r\n", [{"sep=": "Aal"}]),
     ],
 )
-def test_blanks_behind_delimiters_and_what_excel_writes_above(text: str, rows: object, tmp_path: Path) -> None:
+def test_blanks_behind_delimiters_and_what_excel_writes_above(
+    text: str, rows: object, tmp_path: Path
+) -> None:
     (tmp_path / "t.csv").write_bytes(text.encode())
     assert read_table(tmp_path / "t.csv").rows == rows
 
@@ -123,17 +127,22 @@ def test_blanks_behind_delimiters_are_written_again(
 
 
 def test_rows_that_do_not_fit_are_named_with_their_lines(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text('subject,river\n"x\ny",1\nWashington, D.C.,\n\nshort\na,b,c,d\n')
+    (tmp_path / "t.csv").write_text(
+        'subject,river\n"x\ny",1\nWashington, D.C.,\n\nshort\na,b,c,d\n'
+    )
     with pytest.raises(KbqError, match=r"t.csv has 2 rows that cannot be used") as refused:
         list(read_rows(str(tmp_path / "t.csv")).numbered)
-    assert [problem.removeprefix(str(tmp_path)).split(": ")[0] for problem in refused.value.problems] == [
+    assert [
+        problem.removeprefix(str(tmp_path)).split(": ")[0] for problem in refused.value.problems
+    ] == [
         "/t.csv:4",
         "/t.csv:7",
     ]
 
 
 @pytest.mark.parametrize(
-    "text", ["S1\tQ7\nS2\tQ8\n", "S1,Q7\r\nS2,Q8", '[{"name": "S1", "id": "Q7"}, {"n": "S2", "i": "Q8"}]']
+    "text",
+    ["S1\tQ7\nS2\tQ8\n", "S1,Q7\r\nS2,Q8", '[{"name": "S1", "id": "Q7"}, {"n": "S2", "i": "Q8"}]'],
 )
 def test_ids_are_rows(text: str, tmp_path: Path) -> None:
     (tmp_path / "ids").write_text(text)
@@ -152,14 +161,21 @@ def test_a_name_with_a_comma_that_has_no_quotes_has_no_number(tmp_path: Path) ->
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_relations_have_lines_of_any_end(end: str, tmp_path: Path) -> None:
-    (tmp_path / "r.toml").write_bytes(end.join(["\ufeff[born]", 'type = "date"', "[died]", ""]).encode())
-    assert [(one.name, one.type) for one in read_relations(tmp_path / "r.toml")] == [("born", "date"), ("died", None)]
+    (tmp_path / "r.toml").write_bytes(
+        end.join(["\ufeff[born]", 'type = "date"', "[died]", ""]).encode()
+    )
+    assert [(one.name, one.type) for one in read_relations(tmp_path / "r.toml")] == [
+        ("born", "date"),
+        ("died", None),
+    ]
 
 
 def test_parquet_has_texts_and_says_which_name_is_twice(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs it")
     parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs it")
-    parquet.write_table(pyarrow.table({"s": [b"Marie Curie"], "l": [[b"a", b"b"]]}), tmp_path / "t.parquet")
+    parquet.write_table(
+        pyarrow.table({"s": [b"Marie Curie"], "l": [[b"a", b"b"]]}), tmp_path / "t.parquet"
+    )
     assert read_table(tmp_path / "t.parquet").rows == [{"s": "Marie Curie", "l": ["a", "b"]}]
     twice = pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["s", "s"])
     parquet.write_table(twice, tmp_path / "t.parquet")
@@ -172,14 +188,21 @@ def test_a_quotation_mark_that_is_not_closed_does_not_fill_the_memory(
 ) -> None:
     monkeypatch.setattr("kbq.storage.reading.LARGEST", 100)
     (tmp_path / "t.csv").write_text("a,b\n" + "1,2\n" * 50 + '3,"' + "x\n" * 100)
-    with pytest.raises(KbqError, match=r"t\.csv:52: the row, whose quotation marks may not all be closed, has 101 byt"):
+    with pytest.raises(
+        KbqError,
+        match=r"t\.csv:52: the row, whose quotation marks may not all be closed, has 101 byt",
+    ):
         list(read_rows(str(tmp_path / "t.csv")).numbered)
 
 
-@pytest.mark.parametrize("text", ["a" * 200_000, ",".join(f"c{number}" for number in range(40_000))])
+@pytest.mark.parametrize(
+    "text", ["a" * 200_000, ",".join(f"c{number}" for number in range(40_000))]
+)
 def test_a_header_of_any_length_is_read(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"{text}\n1\n")
-    assert [row for _, row in read_rows(str(tmp_path / "t.csv")).numbered] == [{text.partition(",")[0]: "1"}]
+    assert [row for _, row in read_rows(str(tmp_path / "t.csv")).numbered] == [
+        {text.partition(",")[0]: "1"}
+    ]
 
 
 @pytest.mark.parametrize("skipped", [b"\x50\x2a\x4d\x18", b"\x5f\x2a\x4d\x18"])
@@ -190,17 +213,24 @@ def test_a_zstandard_file_may_begin_with_what_is_skipped(skipped: bytes, tmp_pat
 
 
 @pytest.mark.parametrize(("window", "is_read"), [(27, True), (28, True), (31, False)])
-def test_a_zstandard_file_that_looks_too_far_back_is_named(window: int, is_read: bool, tmp_path: Path) -> None:
+def test_a_zstandard_file_that_looks_too_far_back_is_named(
+    window: int, is_read: bool, tmp_path: Path
+) -> None:
     from backports import zstd  # type: ignore[import-not-found,unused-ignore]
 
-    options = zstd.CompressionParameter.window_log, zstd.CompressionParameter.enable_long_distance_matching
+    options = (
+        zstd.CompressionParameter.window_log,
+        zstd.CompressionParameter.enable_long_distance_matching,
+    )
     packed = zstd.ZstdCompressor(options=dict(zip(options, (window, 1), strict=True)))
     path = tmp_path / "t.csv.zst"
     path.write_bytes(packed.compress(b"a,b\n1,2\n") + packed.flush())
     if is_read:
         assert [row for _, row in read_rows(str(path)).numbered] == [{"a": "1", "b": "2"}]
         return
-    with pytest.raises(KbqError, match=r"t\.csv\.zst: it needs a window of more than 256 MB: unpack it with zstd"):
+    with pytest.raises(
+        KbqError, match=r"t\.csv\.zst: it needs a window of more than 256 MB: unpack it with zstd"
+    ):
         list(read_rows(str(path)).numbered)
 
 
@@ -228,9 +258,15 @@ def test_columns_at_the_end_without_names_and_values_are_none(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("name,born,,\nAda,,,x\n", "t:2: a value is right of the last column that has a name, 'born': name its column"),
+        (
+            "name,born,,\nAda,,,x\n",
+            "t:2: a value is right of the last column that has a name, 'born': name its column",
+        ),
         ("name,,,born\nAda,,,x\n", "t has 2 columns '': give each its own name"),
-        ("name,born\nAda,,,x\n", "t:2: 4 values for 2 columns, ',' between them: put quotes around"),
+        (
+            "name,born\nAda,,,x\n",
+            "t:2: 4 values for 2 columns, ',' between them: put quotes around",
+        ),
     ],
 )
 def test_a_value_without_a_name_is_refused(content: str, said: str, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Spreadsheets: they are read as a person sees them, what is written computes nothing, and bad files are named."""
+"""Spreadsheets: they are read as a person sees them, what is written computes nothing, and bad
+files are named.
+"""
 
 import datetime
 import zipfile
@@ -15,7 +17,9 @@ openpyxl = pytest.importorskip("openpyxl")
 
 
 def book(
-    path: Path, change: Callable[[Any], object] = lambda book: None, rows: Any = (("name", "born"), ("Ann", 1851))
+    path: Path,
+    change: Callable[[Any], object] = lambda book: None,
+    rows: Any = (("name", "born"), ("Ann", 1851)),
 ) -> Path:
     made = openpyxl.Workbook()
     for row in rows:
@@ -31,7 +35,9 @@ def test_values_are_those_that_a_person_sees(tmp_path: Path) -> None:
         ("Ann", datetime.date(1851, 3, 1), datetime.datetime(2000, 1, 2, 3, 4), 5.0),
         (None, None, None, None), ("Bob", datetime.time(1, 2), 0.5, True), ("Łódź 👩‍🔬", "=\"x\"", "'", None),
     ]  # fmt: skip
-    path = book(tmp_path / "t.xlsx", lambda book: setattr(book.active["B6"], "data_type", "s"), rows)
+    path = book(
+        tmp_path / "t.xlsx", lambda book: setattr(book.active["B6"], "data_type", "s"), rows
+    )
     table = read_table(path)
     assert table.columns == ("name", "born", "at", "n")
     assert [list(row.values()) for row in table.rows] == [
@@ -73,7 +79,8 @@ def test_merged_cells_have_their_value_and_a_sheet_is_named(tmp_path: Path) -> N
     assert [row["name"] for row in read_table(path).rows] == ["Ann", "Ann"]
     path = book(tmp_path / "two.xlsx", lambda book: book.create_sheet("Other").append(["x"]))
     with pytest.raises(
-        KbqError, match=r"two.xlsx has 2 sheets, Sheet, Other: name the one to read, such as .*xlsx#Sheet$"
+        KbqError,
+        match=r"two.xlsx has 2 sheets, Sheet, Other: name the one to read, such as .*xlsx#Sheet$",
     ):
         read_table(path)
     assert read_table(f"{path}#Other").columns == ("x",)
@@ -102,9 +109,15 @@ def test_a_file_that_is_none_is_one_sentence(content: bytes, said: str, tmp_path
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([("name", "x"), ("Ann", "=1+1")], "has a formula without its value in B2: open and save it in a spreadsheet"),
+        (
+            [("name", "x"), ("Ann", "=1+1")],
+            "has a formula without its value in B2: open and save it in a spreadsheet",
+        ),
         ([("name", "name"), ("a", "b")], "has 2 columns 'name': give each its own name"),
-        ([("name",), ("Ann", "x")], ":2: a value is right of the last column that has a name: name its column"),
+        (
+            [("name",), ("Ann", "x")],
+            ":2: a value is right of the last column that has a name: name its column",
+        ),
         ([], "is empty: write a header with the names of the columns, and rows below it"),
     ],
 )
@@ -118,7 +131,9 @@ def test_what_would_be_huge_is_refused_before_it_is_unpacked(tmp_path: Path) -> 
     with zipfile.ZipFile(tmp_path / "t.xlsx", "w", zipfile.ZIP_DEFLATED) as archive:
         for number in range(5):
             archive.writestr(f"xl/worksheets/sheet{number}.xml", bytes(2**26))
-    with pytest.raises(KbqError, match=r"t\.xlsx has 335,544,320 bytes, 268,435,456 at most are read: divide it"):
+    with pytest.raises(
+        KbqError, match=r"t\.xlsx has 335,544,320 bytes, 268,435,456 at most are read: divide it"
+    ):
         read_table(tmp_path / "t.xlsx")
 
 
@@ -142,7 +157,11 @@ def rows_elsewhere(parts: dict[str, bytes]) -> None:
 
 
 def merged_elsewhere(parts: dict[str, bytes]) -> None:
-    more(parts, b"</sheetData>", b'</sheetData><mergeCells><mergeCell ref="' + ALL + b'"/></mergeCells>')
+    more(
+        parts,
+        b"</sheetData>",
+        b'</sheetData><mergeCells><mergeCell ref="' + ALL + b'"/></mergeCells>',
+    )
     moved(parts, "xl/other/sheet1.dat")
 
 
@@ -166,7 +185,10 @@ def linked(parts: dict[str, bytes]) -> None:
     ],
 )
 def test_a_sheet_that_takes_too_long_or_too_much_is_refused(
-    change: Callable[[dict[str, bytes]], None], is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[dict[str, bytes]], None],
+    is_refused: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kbq.storage.rows.SECONDS", 3)
     with zipfile.ZipFile(book(tmp_path / "whole.xlsx")) as archive:
@@ -176,9 +198,14 @@ def test_a_sheet_that_takes_too_long_or_too_much_is_refused(
         for name, content in parts.items():
             archive.writestr(name, content)
     if not is_refused:
-        assert [list(row.values()) for row in read_table(tmp_path / "t.xlsx").rows] == [["Ann", 1851]]
+        assert [list(row.values()) for row in read_table(tmp_path / "t.xlsx").rows] == [
+            ["Ann", 1851]
+        ]
         return
-    with pytest.raises(KbqError, match=r"takes more than (3 seconds|1,024 MB of memory) to read: |has 16384 columns"):
+    with pytest.raises(
+        KbqError,
+        match=r"takes more than (3 seconds|1,024 MB of memory) to read: |has 16384 columns",
+    ):
         read_table(tmp_path / "t.xlsx")
 
 
@@ -201,12 +228,15 @@ def test_what_is_written_is_read_as_it_was_and_computes_nothing(tmp_path: Path) 
     with pytest.raises(KbqError, match=r"t.xlsx would be CSV, not xlsx: use to_excel"):
         table.to_csv(tmp_path / "t.xlsx")
     with pytest.raises(
-        KbqError, match="row 1 has more than 32,767 characters in 'a', which XLSX cannot hold: write CSV"
+        KbqError,
+        match="row 1 has more than 32,767 characters in 'a', which XLSX cannot hold: write CSV",
     ):
         Table.of([{"a": "x" * 40_000}]).to_excel(tmp_path / "long.xlsx")
 
 
-def test_the_same_rows_give_the_same_bytes_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_rows_give_the_same_bytes_at_any_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Table.of([{"name": "Ann"}]).to_excel(tmp_path / "now.xlsx")
     monkeypatch.setattr("time.localtime", lambda *_: (2031, 5, 4, 3, 2, 1, 0, 0, 0))
     monkeypatch.setattr("time.time", lambda: 2e9)

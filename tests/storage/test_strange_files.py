@@ -48,11 +48,18 @@ def listen(path: Path) -> None:
 )
 @pytest.mark.parametrize("place", ["x", "deep/x", "deep/deeper/x"])
 def test_links_and_devices_are_refused_wherever_they_are(
-    leave: Callable[[Path], None], message: str, place: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    leave: Callable[[Path], None],
+    message: str,
+    place: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(folder)
     leave(folder / place)
-    assert refused(folder) == f"{place} {message}, and a model has none: put a copy in its place, or remove it"
+    assert (
+        refused(folder)
+        == f"{place} {message}, and a model has none: put a copy in its place, or remove it"
+    )
 
 
 def test_plain_files_and_a_folder_that_is_a_link_itself_are_fine(folder: Path) -> None:
@@ -61,11 +68,15 @@ def test_plain_files_and_a_folder_that_is_a_link_itself_are_fine(folder: Path) -
     assert refused(folder) == refused(folder.parent / "linked") == refused(folder / "plain") == ""
 
 
-def test_a_folder_that_cannot_be_listed_but_entered_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed_but_entered_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def denied(path: str) -> list[SimpleNamespace]:
         raise PermissionError(13, "Permission denied", path)
 
     monkeypatch.setattr(os, "scandir", denied)
-    assert refused(folder).endswith("model cannot be listed (Permission denied): ask for permission, or remove it")
+    assert refused(folder).endswith(
+        "model cannot be listed (Permission denied): ask for permission, or remove it"
+    )
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert refused(folder) == ""

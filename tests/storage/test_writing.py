@@ -40,7 +40,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.tmp", f"a.json.{TOKEN}.tmp"])
 @pytest.mark.parametrize("is_hard", [False, True])
-def test_what_replaces_a_file_writes_through_no_link(name: str, is_hard: bool, folder: Path, precious: Path) -> None:
+def test_what_replaces_a_file_writes_through_no_link(
+    name: str, is_hard: bool, folder: Path, precious: Path
+) -> None:
     (second_name if is_hard else symlinked)(folder / name, precious)
     write_json(folder / "a.json", {"a": 1})
     assert precious.read_text() == "mine"
@@ -57,7 +59,9 @@ def test_a_dangling_link_makes_no_file_elsewhere(folder: Path, precious: Path) -
     assert [path.name for path in precious.parent.iterdir()] == ["precious"]
 
 
-def test_of_two_writers_the_last_one_wins_and_neither_removes_what_the_other_writes(folder: Path) -> None:
+def test_of_two_writers_the_last_one_wins_and_neither_removes_what_the_other_writes(
+    folder: Path,
+) -> None:
     with replacing(folder / "a") as partial:
         partial.write_text("first")
         write_bytes(folder / "a", b"second")
@@ -111,7 +115,11 @@ def pipe(path: Path, precious: Path) -> None:
 @pytest.mark.parametrize(
     ("leave", "message"),
     [
-        (symlinked, "grown.npy is a link, which kbq does not write into: put a copy in its place, or remove grown.npy"),
+        (
+            symlinked,
+            "grown.npy is a link, which kbq does not write into: put a copy in its place, or "
+            "remove grown.npy",
+        ),
         (dangling, "grown.npy is a link"),
         (second_name, "grown.npy has another name, too, and kbq would write into it"),
         (pipe, "grown.npy is not a file"),
@@ -141,14 +149,20 @@ def test_a_file_goes_on_where_it_was(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [new_folder, remove_folder])
-def test_a_link_to_a_folder_is_refused(change: Callable[[Path], None], folder: Path, precious: Path) -> None:
+def test_a_link_to_a_folder_is_refused(
+    change: Callable[[Path], None], folder: Path, precious: Path
+) -> None:
     (folder / "shard").symlink_to(precious.parent)
-    with pytest.raises(StrangeFileError, match=r"shard is a link, where kbq would .*: remove the link"):
+    with pytest.raises(
+        StrangeFileError, match=r"shard is a link, where kbq would .*: remove the link"
+    ):
         change(folder / "shard")
     assert precious.read_text() == "mine"
 
 
-def test_a_new_folder_is_empty_and_what_links_in_the_old_one_lead_to_stays(folder: Path, precious: Path) -> None:
+def test_a_new_folder_is_empty_and_what_links_in_the_old_one_lead_to_stays(
+    folder: Path, precious: Path
+) -> None:
     (folder / "shard" / "deep").mkdir(parents=True)
     (folder / "shard" / "deep" / "link").symlink_to(precious.parent)
     new_folder(folder / "shard")

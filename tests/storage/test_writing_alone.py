@@ -81,7 +81,9 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
         lambda folder, model: index_bm25(folder),
     ],
 )
-def test_a_knowledge_base_is_written_by_one(write: Callable[[Path, Model], object], folder: Path, model: Model) -> None:
+def test_a_knowledge_base_is_written_by_one(
+    write: Callable[[Path, Model], object], folder: Path, model: Model
+) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     with writing_alone(folder), pytest.raises(KbqError, match=BUSY):
         write(folder, model)
@@ -109,7 +111,9 @@ def test_what_was_appended_meanwhile_stays(folder: Path, model: Model) -> None:
     assert "new" in {hit.page_id for hit in again.query(["the river"], 99, "page")[0]}
 
 
-def test_a_user_without_a_home_is_told_where_a_cache_may_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_user_without_a_home_is_told_where_a_cache_may_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def nobody(*_: object) -> None:
         raise KeyError("uid not found")
 

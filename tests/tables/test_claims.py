@@ -69,8 +69,12 @@ def test_a_claim_keeps_its_digest() -> None:
     assert replace(BIRTH, paragraph=3).digest != BIRTH.digest
 
 
-@pytest.mark.parametrize("normal", [None, PageValue("7", "Łódź"), DateValue("199X", 8), QuantityValue("12.5", "km")])
-def test_what_is_written_is_read_again(tmp_path: Path, normal: PageValue | DateValue | QuantityValue | None) -> None:
+@pytest.mark.parametrize(
+    "normal", [None, PageValue("7", "Łódź"), DateValue("199X", 8), QuantityValue("12.5", "km")]
+)
+def test_what_is_written_is_read_again(
+    tmp_path: Path, normal: PageValue | DateValue | QuantityValue | None
+) -> None:
     claims = [BIRTH, BARE, replace(BIRTH, normal=normal)]
     write_claims(tmp_path / "claims.jsonl", claims)
     assert read(tmp_path / "claims.jsonl") == claims
@@ -79,7 +83,9 @@ def test_what_is_written_is_read_again(tmp_path: Path, normal: PageValue | DateV
 
 @given(st.text(st.characters(exclude_categories=())), st.text(), st.text(min_size=1), st.text())
 def test_any_text_survives(subject: str, before: str, value: str, behind: str) -> None:
-    claim = replace(BARE, subject=subject, value=value, start=len(before), end=len(before) + len(value))
+    claim = replace(
+        BARE, subject=subject, value=value, start=len(before), end=len(before) + len(value)
+    )
     claim = replace(claim, sentence=before + value + behind)
     assert Claim.from_dict(json.loads(json.dumps(claim.to_dict()))) == claim
     assert claim.parts == (before, value, behind)
@@ -89,13 +95,28 @@ def test_any_text_survives(subject: str, before: str, value: str, behind: str) -
     ("change", "problem"),
     [
         (lambda fields: fields.pop("value"), "Object missing required field `value`"),
-        (lambda fields: fields.update(probability=1.5), "Expected `float` <= 1.0 - at `$.probability`"),
+        (
+            lambda fields: fields.update(probability=1.5),
+            "Expected `float` <= 1.0 - at `$.probability`",
+        ),
         (lambda fields: fields.update(start=-1), "Expected `int` >= 0 - at `$.start`"),
-        (lambda fields: fields.update(accepted="yes"), "Expected `bool`, got `str` - at `$.accepted`"),
-        (lambda fields: fields.update(normal={"type": "datum"}), "Invalid value 'datum' - at `$.normal.type`"),
+        (
+            lambda fields: fields.update(accepted="yes"),
+            "Expected `bool`, got `str` - at `$.accepted`",
+        ),
+        (
+            lambda fields: fields.update(normal={"type": "datum"}),
+            "Invalid value 'datum' - at `$.normal.type`",
+        ),
         (lambda fields: fields.update(propability=1), "field 'propability' is unknown"),
-        (lambda fields: fields.update(end=134), "value '7 November 1867' is not at its place in the sentence"),
-        (lambda fields: fields.update(start=16, end=31), "value '7 November 1867' is not at its place in the sentence"),
+        (
+            lambda fields: fields.update(end=134),
+            "value '7 November 1867' is not at its place in the sentence",
+        ),
+        (
+            lambda fields: fields.update(start=16, end=31),
+            "value '7 November 1867' is not at its place in the sentence",
+        ),
     ],
 )
 def test_a_damaged_claim_is_refused(change: Callable[[dict[str, Any]], None], problem: str) -> None:
@@ -106,7 +127,9 @@ def test_a_damaged_claim_is_refused(change: Callable[[dict[str, Any]], None], pr
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(KbqError, match=r"none/claims.jsonl cannot be written \(No such file or directory\): choose"):
+    with pytest.raises(
+        KbqError, match=r"none/claims.jsonl cannot be written \(No such file or directory\): choose"
+    ):
         write_claims(tmp_path / "none" / "claims.jsonl", [])
 
 
@@ -125,7 +148,10 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path: Path) -> 
         yield BIRTH
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(KbqError, match=r"claims.jsonl cannot be written \(No space left on device\): free disk space"):
+    with pytest.raises(
+        KbqError,
+        match=r"claims.jsonl cannot be written \(No space left on device\): free disk space",
+    ):
         write_claims(path, until_the_disk_is_full())
     assert read(path) == [BARE]
     assert [path.name for path in tmp_path.iterdir()] == ["claims.jsonl"]

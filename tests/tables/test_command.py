@@ -33,20 +33,26 @@ def test_a_table_is_filled_and_scored(run: Run) -> None:
     assert (status, noted) == (0, NOTED)
     first, birth, label = out.splitlines()
     assert first == "f.csv: 1 of 4 cells of 2 rows filled (25 %)"
-    assert re.fullmatch(r"  place of birth: 1 filled, \d\d % likely on average; 1 left empty", birth)
+    assert re.fullmatch(
+        r"  place of birth: 1 filled, \d\d % likely on average; 1 left empty", birth
+    )
     assert label == "  record label: 0 filled; 2 left empty"
-    assert Path("f.csv").read_text("utf-8") == ("name,place of birth,record label\nMarie Curie,Warsaw,\nZork Blah,,\n")
+    assert Path("f.csv").read_text("utf-8") == (
+        "name,place of birth,record label\nMarie Curie,Warsaw,\nZork Blah,,\n"
+    )
     status, out, _ = run(*FILL, "--out", "f.csv", "--json")
     assert (status, json.loads(out)) == (0, {
         "rows": 2, "cells": 4, "queries": 4, "asked": 0, "filled": 1, "markers": 0, "formulas": 0,
         "unasked": [], "seconds": None, "taught": {}, "out": "f.csv",
     })  # fmt: skip
     Path("gold.csv").write_text("name,place of birth\nMarie Curie,Warsaw\n")
-    status, out, _ = run("evaluate-table", "f.claims.jsonl", "gold.csv", "--subject", "name", "--json")
-    assert json.loads(out)["all"]["f1"] == 1.0
-    assert run("evaluate-table", "f.csv", "gold.csv", "--subject", "name", "--csv")[1].splitlines()[-1] == (
-        "mean of relations,1,1.0,1.0,1.0,1.0,1.0,1.0,1.0"
+    status, out, _ = run(
+        "evaluate-table", "f.claims.jsonl", "gold.csv", "--subject", "name", "--json"
     )
+    assert json.loads(out)["all"]["f1"] == 1.0
+    assert run("evaluate-table", "f.csv", "gold.csv", "--subject", "name", "--csv")[1].splitlines()[
+        -1
+    ] == ("mean of relations,1,1.0,1.0,1.0,1.0,1.0,1.0,1.0")
 
 
 def test_a_check_and_a_dry_run_say_what_there_is(run: Run) -> None:
@@ -88,8 +94,16 @@ def test_another_threshold_and_one_more_column_ask_for_what_is_new(run: Run) -> 
             1,
             "the table has no column 'subject' (it has 'name'",
         ),
-        (("fill", "--relations", "x", "--out", "o.csv"), 2, "give either a table or --subjects-from-kb"),
-        (("fill", "t.csv", "--subjects-from-kb", "--out", "o.csv"), 2, "give either a table or --subjects-from-kb"),
+        (
+            ("fill", "--relations", "x", "--out", "o.csv"),
+            2,
+            "give either a table or --subjects-from-kb",
+        ),
+        (
+            ("fill", "t.csv", "--subjects-from-kb", "--out", "o.csv"),
+            2,
+            "give either a table or --subjects-from-kb",
+        ),
         ((*FILL,), 2, "give the file to write, such as --out filled.csv"),
         ((*FILL, "--dry-run", "--out", "o.csv"), 2, "has no effect with --dry-run: leave it out"),
         (
@@ -97,15 +111,29 @@ def test_another_threshold_and_one_more_column_ask_for_what_is_new(run: Run) -> 
             1,
             "the calibration knows thresholds for 0.9, 0.95: choose one",
         ),
-        ((*FILL, "--out", "o.csv", "--precision", "0.9", "--min-probability", "0.7"), 2, "two thresholds: leave one"),
-        (("fill", "no.csv", "--relations", "x", "--out", "o.csv"), 1, "no.csv: cannot be read (No such file or dir"),
+        (
+            (*FILL, "--out", "o.csv", "--precision", "0.9", "--min-probability", "0.7"),
+            2,
+            "two thresholds: leave one",
+        ),
+        (
+            ("fill", "no.csv", "--relations", "x", "--out", "o.csv"),
+            1,
+            "no.csv: cannot be read (No such file or dir",
+        ),
         ((*FILL, "--out", "t.csv"), 1, "t.csv is the table itself: choose another --out"),
         ((*FILL, "--out", "-", "--force"), 2, "has no effect with --out -: leave it out"),
         ((*FILL, "--out", "-", "--json"), 2, "has no place beside a printed table: leave it out"),
-        (("evaluate-table", "t.csv", "t.csv", "--subject", "name"), 1, "t.csv has no value to compare with"),
+        (
+            ("evaluate-table", "t.csv", "t.csv", "--subject", "name"),
+            1,
+            "t.csv has no value to compare with",
+        ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(words: tuple[str, ...], status: int, said: str, run: Run) -> None:
+def test_what_is_wrong_is_one_sentence(
+    words: tuple[str, ...], status: int, said: str, run: Run
+) -> None:
     code, out, err = run(*words)
     assert (code, out) == (status, "")
     assert said in " ".join(err.replace("│", " ").split())
@@ -114,29 +142,50 @@ def test_what_is_wrong_is_one_sentence(words: tuple[str, ...], status: int, said
 
 def test_claims_are_exported(run: Run) -> None:
     run(*FILL, "--out", "f.csv")
-    status, out, _ = run("export", "f.claims.jsonl", "--to", "rdf", "--relations", "@place of birth", "--out", "f.nt")
+    status, out, _ = run(
+        "export", "f.claims.jsonl", "--to", "rdf", "--relations", "@place of birth", "--out", "f.nt"
+    )
     assert (status, out) == (0, "f.nt: 1 of 4 claims are accepted\n")
     assert "prop/direct/P19" in Path("f.nt").read_text("utf-8")
-    status, out, err = run("export", "f.claims.jsonl", "--to", "quickstatements", "--out", "f.qs", "--json")
+    status, out, err = run(
+        "export", "f.claims.jsonl", "--to", "quickstatements", "--out", "f.qs", "--json"
+    )
     assert (status, json.loads(out)["left_out"]) == (0, 1)
-    assert "0 commands are written, 1 claims cannot be: f.qs.left-out.jsonl says why; 2 names have no Q-number" in err
+    assert (
+        "0 commands are written, 1 claims cannot be: f.qs.left-out.jsonl says why; 2 names have "
+        "no Q-number" in err
+    )
     assert run("export", "f.claims.jsonl", "--to", "trig", "--out", "f.trig")[0] == 2
 
 
 def test_notes_go_to_standard_error(run: Run) -> None:
     Path("t.csv").write_text("name,n\nMarie Curie,=1+1\nx [SEP] y,-5\n", "utf-8")
     status, out, err = run(
-        "fill", "t.csv", "--subject", "name", "--relations", "plase of birth", "--out", "o.csv", "--json"
+        "fill",
+        "t.csv",
+        "--subject",
+        "name",
+        "--relations",
+        "plase of birth",
+        "--out",
+        "o.csv",
+        "--json",
     )
     assert (status, json.loads(out)["cells"]) == (0, 1)
     assert "no page has the word 'plase' of 'plase of birth'" in err
-    assert "1 cells of the table look like formulas of a spreadsheet, and are written as they were" in err
+    assert (
+        "1 cells of the table look like formulas of a spreadsheet, and are written as they were"
+        in err
+    )
     assert "row 2: the query 'x [SEP] y [SEP] plase of birth' has 2 \"[SEP]\"" in err
 
 
 def test_a_table_behind_the_relations_is_noticed(run: Run) -> None:
     status, _, errors = run("fill", "--relations", "place of birth", "t.csv", "--out", "f.csv")
-    assert (status, "t.csv was taken as a relation, so write it before --relations" in " ".join(errors.split())) == (
+    assert (
+        status,
+        "t.csv was taken as a relation, so write it before --relations" in " ".join(errors.split()),
+    ) == (
         2,
         True,
     )

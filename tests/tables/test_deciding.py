@@ -1,4 +1,6 @@
-"""Deciding: which answers are claims, which of them are one value, and what a person's decisions change."""
+"""Deciding: which answers are claims, which of them are one value, and what a person's decisions
+change.
+"""
 
 import random
 from dataclasses import replace
@@ -30,7 +32,17 @@ class OneTitle:
 def answer(text: str, probability: float | None, start: int = 0) -> Answer:
     context = f"{'x ' * (start // 2)}{text} is said here. And no more."
     return Answer(
-        text, 10 * (probability or 0), "P7", "T", 3, start, start + len(text), context, (0, 1), {}, probability
+        text,
+        10 * (probability or 0),
+        "P7",
+        "T",
+        3,
+        start,
+        start + len(text),
+        context,
+        (0, 1),
+        {},
+        probability,
     )
 
 
@@ -43,10 +55,15 @@ def decided(
 ) -> list[tuple[str, bool, tuple[str, ...]]]:
     """Value, whether it is accepted, and the alternatives, of each claim."""
     relation = Relation("r", ("r",), **settings)  # type: ignore[arg-type]
-    choices = {value: Decision("s", "r", value, choice) for value, choice in (decisions or {}).items()}  # type: ignore[arg-type]
+    choices = {
+        value: Decision("s", "r", value, choice) for value, choice in (decisions or {}).items()
+    }  # type: ignore[arg-type]
     decider = Decider(OneTitle(), 0.5, top, {("s", "r"): choices})  # type: ignore[arg-type]
     claims = decider.claims(Slot("s", relation), [answers, *more])
-    return [(claim.value, claim.accepted, tuple(other.value for other in claim.alternatives)) for claim in claims]
+    return [
+        (claim.value, claim.accepted, tuple(other.value for other in claim.alternatives))
+        for claim in claims
+    ]
 
 
 LIKELY, NEXT, LESS = answer("Paris", 0.8), answer("Rome", 0.6, 40), answer("Bonn", 0.3, 80)
@@ -82,7 +99,9 @@ LIKELY, NEXT, LESS = answer("Paris", 0.8), answer("Rome", 0.6, 40), answer("Bonn
         ([LIKELY], {"decisions": {"nowhere": "accept"}}, [("Paris", True, ())]),
     ],
 )  # fmt: skip
-def test_answers_become_claims(answers: list[Answer], settings: dict[str, object], claims: object) -> None:
+def test_answers_become_claims(
+    answers: list[Answer], settings: dict[str, object], claims: object
+) -> None:
     assert decided(answers, **settings) == claims  # type: ignore[arg-type]
 
 
@@ -95,7 +114,11 @@ def test_answers_become_claims(answers: list[Answer], settings: dict[str, object
         ("Simon and Garfunkel", "P161", "Simon and Garfunkel"),
         ("Ann Lee and Bo Ray", "P22", "Ann Lee and Bo Ray"),  # father: one
         ("Ann Lee and Bo Ray", "", "Ann Lee and Bo Ray"),
-        ("National Aeronautics and Space Administration", "P108", "National Aeronautics and Space Administration"),
+        (
+            "National Aeronautics and Space Administration",
+            "P108",
+            "National Aeronautics and Space Administration",
+        ),
         ("Texas A&M Choir", "P175", "Texas A&M Choir"),
         ("rock and roll", "P136", "rock and roll"),
         ("LODZ (city)", "P161", "LODZ (city)"),
@@ -109,7 +132,12 @@ def test_one_value_of_a_list_is_its_first_item(text: str, property: str, value: 
     ("text", "head", "property", "value"),
     [
         ("He is a Spanish racing driver from Madrid.", "driver", "P106", "racing driver"),
-        ("He was a former professional baseball player.", "player", "P106", "professional baseball player"),
+        (
+            "He was a former professional baseball player.",
+            "player",
+            "P106",
+            "professional baseball player",
+        ),
         ("She is a Bronx-born heavy metal musician.", "musician", "P106", "heavy metal musician"),
         ("He was elected mayor.", "mayor", "P106", "mayor"),
         ("Moving to Rome, he became mayor.", "mayor", "P106", "mayor"),
@@ -120,14 +148,23 @@ def test_one_value_of_a_list_is_its_first_item(text: str, property: str, value: 
         ("She became a highly respected physicist.", "physicist", "P106", "physicist"),
         ("An art museum director", "director", "P106", "art museum director"),
         ("A trade union founded it.", "union", "P112", "union"),  # founded by
-        ("It is a refundable tax credit.", "credit", "P279", "refundable tax credit"),  # subclass of
+        (
+            "It is a refundable tax credit.",
+            "credit",
+            "P279",
+            "refundable tax credit",
+        ),  # subclass of
         ("driver", "driver", "P106", "driver"),
     ],
 )
-def test_an_occupation_has_the_nouns_that_narrow_it(text: str, head: str, property: str, value: str) -> None:
+def test_an_occupation_has_the_nouns_that_narrow_it(
+    text: str, head: str, property: str, value: str
+) -> None:
     found = answer(head, 0.8)
     start = text.index(head)
-    found = replace(found, context=text, start=start, end=start + len(head), unit=(start, start + len(head)))
+    found = replace(
+        found, context=text, start=start, end=start + len(head), unit=(start, start + len(head))
+    )
     assert [one for one, _, _ in decided([found], property=property)] == [value]
 
 
@@ -148,7 +185,9 @@ def test_a_person_has_the_whole_name(text: str, property: str, value: str) -> No
     assert [one for one, _, _ in decided([found], property=property)] == [value]
 
 
-@pytest.mark.parametrize(("name", "is_accepted"), [("Poland", False), ("Georgia", True), ("Masovia", True)])
+@pytest.mark.parametrize(
+    ("name", "is_accepted"), [("Poland", False), ("Georgia", True), ("Masovia", True)]
+)
 def test_a_country_is_no_administrative_unit(name: str, is_accepted: bool) -> None:
     assert decided([answer(name, 0.8)], property="P131") == [(name, is_accepted, ())]
     assert decided([answer(name, 0.8)], property="P17") == [(name, True, ())]
@@ -181,10 +220,14 @@ def test_decisions_on_a_name_with_its_article_count(choice: str, claims: object)
 def test_an_occupation_is_one_value_with_and_without_its_nouns() -> None:
     text = "She is a racing driver."
     here = replace(answer("driver", 0.8), context=text, start=16, end=22, unit=(16, 22))
-    assert decided([here, answer("driver", 0.7, 40)], property="P106", values="many") == [("racing driver", True, ())]
+    assert decided([here, answer("driver", 0.7, 40)], property="P106", values="many") == [
+        ("racing driver", True, ())
+    ]
 
 
-@pytest.mark.parametrize(("wording", "values"), [("country", ["Denmark"]), ("language", ["Denmark", "Danish"])])
+@pytest.mark.parametrize(
+    ("wording", "values"), [("country", ["Denmark"]), ("language", ["Denmark", "Danish"])]
+)
 def test_a_country_and_its_adjective_are_one_value_where_a_country_is_asked_for(
     wording: str, values: list[str]
 ) -> None:
@@ -215,7 +258,11 @@ def test_a_list_is_several_values() -> None:
         claims = decider.claims(Slot("s", relation), [[replace(found, probability=chance)]])
         return [(claim.value, claim.probability, claim.start) for claim in claims]
 
-    assert said("many", 0.8) == [("inventor", 0.8, 20), ("actress", 0.76, 11), ("film producer", 0.76, 33)]
+    assert said("many", 0.8) == [
+        ("inventor", 0.8, 20),
+        ("actress", 0.76, 11),
+        ("film producer", 0.76, 33),
+    ]
     assert said("one", 0.8) == [("inventor", 0.8, 20)]
     assert said("many", 0.4) == [("inventor", 0.4, 20)]  # one that is not accepted is not split
 
@@ -224,11 +271,23 @@ def test_a_claim_has_its_evidence() -> None:
     decider = Decider(OneTitle(), 0.5, 1, {})  # type: ignore[arg-type]
     found = [answer("1867", 0.81234567, 40), answer("1867", 0.7, 80), LESS]
     (claim,) = decider.claims(Slot("s", Relation("r", ("r",), type="date")), [found])
-    assert (claim.probability, claim.says_the_same, claim.normal) == (0.8123, 2, DateValue("1867", 9))
-    assert (claim.page_id, claim.title, claim.paragraph, claim.start, claim.end) == ("P7", "T", 3, 40, 44)
+    assert (claim.probability, claim.says_the_same, claim.normal) == (
+        0.8123,
+        2,
+        DateValue("1867", 9),
+    )
+    assert (claim.page_id, claim.title, claim.paragraph, claim.start, claim.end) == (
+        "P7",
+        "T",
+        3,
+        40,
+        44,
+    )
     assert claim.sentence == found[0].context.partition(" And")[0]
     assert claim.parts[1] == "1867"
-    assert claim.alternatives == (Alternative("Bonn", 0.3, "P7", "T", 3, 80, 84, LESS.context.partition(" And")[0], 0),)
+    assert claim.alternatives == (
+        Alternative("Bonn", 0.3, "P7", "T", 3, 80, 84, LESS.context.partition(" And")[0], 0),
+    )
 
 
 def test_titles_that_two_pages_have_are_no_value() -> None:
@@ -244,13 +303,20 @@ def test_a_title_of_two_pages_is_nobodys(judging_model: Path, tmp_path: Path) ->
     from kbq.dump.page_directory import Titles
 
     text = (Paragraph(0, "the city"),)
-    pages = [Page("1", "Paris", text), Page("2", "PARIS", text), Page("3", "Rome", text), Page("4", "rome", text)]
+    pages = [
+        Page("1", "Paris", text),
+        Page("2", "PARIS", text),
+        Page("3", "Rome", text),
+        Page("4", "rome", text),
+    ]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", judging_model, device="cpu").delete("4")
     titles = Titles(kb.searcher.shards)
     assert (titles.page("Paris"), titles.page("Rome")) == (None, PageValue("3", "Rome"))
 
 
-def claim(subject: str, relation: str, value: str, probability: float | None, start: int = 0) -> Claim:
+def claim(
+    subject: str, relation: str, value: str, probability: float | None, start: int = 0
+) -> Claim:
     return Claim(
         subject=subject, relation=relation, value=value, probability=probability, accepted=(probability or 0) >= 0.5,
         page_id="P", title="T", paragraph=0, start=start, end=start + len(value), sentence=value, sentence_start=start,
@@ -266,26 +332,59 @@ def consistent(claims: list[Claim]) -> list[Claim]:
 @pytest.mark.parametrize(
     ("claims", "kept"),
     [
-        ([("father", "Ann Lee", 0.6, 0), ("spouse", "Ann  lee", 0.9, 30)], [0.06, 0.9]),  # 0.6 of the 0.1 that are left
+        (
+            [("father", "Ann Lee", 0.6, 0), ("spouse", "Ann  lee", 0.9, 30)],
+            [0.06, 0.9],
+        ),  # 0.6 of the 0.1 that are left
         ([("father", "Ann Lee", 0.6, 0), ("employer", "Ann Lee", 0.9, 0)], [0.6, 0.9]),  # no rivals
         ([("father", "Ann Lee", 0.6, 0), ("spouse", "Bo Kim", 0.9, 0)], [0.6, 0.9]),
         ([("Date of birth", "1900", 0.8, 0), ("date of death", "1900", 0.7, 40)], [0.8, 0.14]),
         ([("place of birth", "Bonn", 0.8, 0), ("place of death", "Bonn", 0.7, 0)], [0.8, 0.14]),
-        ([("place of birth", "Bonn", 0.8, 0), ("place of death", "Bonn", 0.7, 60)], [0.8, 0.7]),  # said twice
-        ([("place of birth", "Bonn", 0.95, 0), ("place of death", "Bonn", 0.92, 0)], [0.95, 0.92]),  # of both
+        (
+            [("place of birth", "Bonn", 0.8, 0), ("place of death", "Bonn", 0.7, 60)],
+            [0.8, 0.7],
+        ),  # said twice
+        (
+            [("place of birth", "Bonn", 0.95, 0), ("place of death", "Bonn", 0.92, 0)],
+            [0.95, 0.92],
+        ),  # of both
         ([("father", "Ann Lee", None, 0), ("spouse", "Ann Lee", None, 0)], [None, None]),
-        ([("date of birth", "1843", 0.9, 0), ("date of death", "2019", 0.6, 40)], [0.9, 0.06]),  # 176 years
+        (
+            [("date of birth", "1843", 0.9, 0), ("date of death", "2019", 0.6, 40)],
+            [0.9, 0.06],
+        ),  # 176 years
         ([("date of birth", "1843", 0.6, 0), ("date of death", "1842", 0.9, 40)], [0.06, 0.9]),
-        ([("date of birth", "7 May 1843", 0.9, 0), ("date of death", "May 1843", 0.6, 40)], [0.9, 0.6]),
+        (
+            [("date of birth", "7 May 1843", 0.9, 0), ("date of death", "May 1843", 0.6, 40)],
+            [0.9, 0.6],
+        ),
         ([("date of birth", "44 BC", 0.9, 0), ("date of death", "AD 14", 0.8, 40)], [0.9, 0.8]),
-        ([("inception", "1900", 0.9, 0), ("dissolved, abolished or demolished date", "1800", 0.8, 9)], [0.9, 0.08]),
-        ([("date of birth", "the 1860s", 0.9, 0), ("date of death", "1862", 0.8, 9)], [0.9, 0.8]),  # born in 1860
-        ([("date of birth", "the 1860s", 0.9, 0), ("date of death", "1989", 0.8, 9)], [0.9, 0.8]),  # born in 1869
+        (
+            [
+                ("inception", "1900", 0.9, 0),
+                ("dissolved, abolished or demolished date", "1800", 0.8, 9),
+            ],
+            [0.9, 0.08],
+        ),
+        (
+            [("date of birth", "the 1860s", 0.9, 0), ("date of death", "1862", 0.8, 9)],
+            [0.9, 0.8],
+        ),  # born in 1860
+        (
+            [("date of birth", "the 1860s", 0.9, 0), ("date of death", "1989", 0.8, 9)],
+            [0.9, 0.8],
+        ),  # born in 1869
         ([("date of birth", "the 1860s", 0.9, 0), ("date of death", "1990", 0.8, 9)], [0.9, 0.08]),
         ([("start time", "1914", 0.9, 0), ("end time", "1918", 0.8, 9)], [0.9, 0.8]),
         ([("date_of_birth", "1914", 0.9, 0), ("deathDate", "1918", 0.8, 0)], [0.9, 0.8]),
         ([("date_of_birth", "1914", 0.9, 0), ("deathDate", "1900", 0.8, 0)], [0.9, 0.08]),
-        ([("inception", "1900", 0.9, 0), ("dissolved, abolished or demolished date", "1900", 0.8, 9)], [0.9, 0.08]),
+        (
+            [
+                ("inception", "1900", 0.9, 0),
+                ("dissolved, abolished or demolished date", "1900", 0.8, 9),
+            ],
+            [0.9, 0.08],
+        ),
         ([("predecessor", "Bo Kim", 0.6, 0), ("successor", "Bo Kim", 0.9, 0)], [0.06, 0.9]),
         ([("replaces", "Bo Kim", 0.9, 0), ("replaced by", "Bo Kim", 0.8, 0)], [0.9, 0.08]),
         ([("predecessor", "Bo Kim", 0.9, 0), ("followed by", "Bo Kim", 0.8, 0)], [0.9, 0.08]),
@@ -308,25 +407,35 @@ def alternative(value: str, probability: float | None) -> Alternative:
 def test_an_empty_cell_shows_the_likeliest_of_what_was_found() -> None:
     couple = claim("Eve", "spouse", "Ann Lee", 0.9)
     father = replace(
-        claim("Eve", "father", "Ann Lee", 0.6), alternatives=(alternative("Bo", 0.3), alternative("Cy", 0.4))
+        claim("Eve", "father", "Ann Lee", 0.6),
+        alternatives=(alternative("Bo", 0.3), alternative("Cy", 0.4)),
     )
     guess, _ = consistent([father, couple])
     assert (guess.value, guess.probability, guess.accepted, guess.start) == ("Cy", 0.4, False, 60)
-    assert [(other.value, other.probability) for other in guess.alternatives] == [("Bo", 0.3), ("Ann Lee", 0.06)]
+    assert [(other.value, other.probability) for other in guess.alternatives] == [
+        ("Bo", 0.3),
+        ("Ann Lee", 0.06),
+    ]
 
 
 def test_what_fills_a_cell_stays_and_no_alternative_is_likelier() -> None:
     born = replace(
-        claim("Eve", "date of birth", "1867", 0.6), alternatives=(alternative("7 November", 0.8), alternative("x", 0.1))
+        claim("Eve", "date of birth", "1867", 0.6),
+        alternatives=(alternative("7 November", 0.8), alternative("x", 0.1)),
     )
     (found,) = consistent([born])
     assert (found.value, found.probability, found.accepted) == ("1867", 0.6, True)
-    assert [(other.value, other.probability) for other in found.alternatives] == [("7 November", 0.6), ("x", 0.1)]
+    assert [(other.value, other.probability) for other in found.alternatives] == [
+        ("7 November", 0.6),
+        ("x", 0.1),
+    ]
 
 
 def test_what_a_person_has_accepted_stays_however_unlikely() -> None:
     decisions = {("Eve", "father"): {"bo": Decision("Eve", "father", "Bo", "accept")}}
-    chosen = replace(claim("Eve", "father", "Bo", 0.1), accepted=True, alternatives=(alternative("Cy", 0.4),))
+    chosen = replace(
+        claim("Eve", "father", "Bo", 0.1), accepted=True, alternatives=(alternative("Cy", 0.4),)
+    )
     found = Decider(OneTitle(), 0.5, 3, decisions).consistent([chosen], [relation_named("father")])  # type: ignore[arg-type]
     assert found == [chosen]
 
@@ -343,13 +452,20 @@ def test_no_alternative_is_likelier_whatever_is_found() -> None:
         decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
         claims: list[Claim] = []
         for relation in relations:
-            texts = source.sample(("Ann Lee", "Bo Kim", "1843", "2 May 1843", "1990", "24 May", "Cy Orr"), 5)
-            answers = [answer(text, round(source.random(), 3), 40 * place) for place, text in enumerate(texts)]
+            texts = source.sample(
+                ("Ann Lee", "Bo Kim", "1843", "2 May 1843", "1990", "24 May", "Cy Orr"), 5
+            )
+            answers = [
+                answer(text, round(source.random(), 3), 40 * place)
+                for place, text in enumerate(texts)
+            ]
             claims += decider.claims(Slot("Eve", relation), [answers])
         found = decider.consistent(claims, relations)
         assert [one.relation for one in found] == [one.relation for one in claims]
         for before, one in zip(claims, found, strict=True):
-            assert all((other.probability or 0) <= (one.probability or 0) for other in one.alternatives)
+            assert all(
+                (other.probability or 0) <= (one.probability or 0) for other in one.alternatives
+            )
             assert not one.accepted or one.value == before.value
             assert values_of(one) == values_of(before)
             assert one.parts[1] == one.value
@@ -372,7 +488,10 @@ def test_every_name_in_a_rule_is_a_known_relation() -> None:
     [
         ([("1867", 0.9, 0), ("7 November 1867", 0.5, 40)], [("7 November 1867", 0.9)]),
         ([("7 November 1867", 0.9, 0), ("1867", 0.5, 40)], [("7 November 1867", 0.9)]),
-        ([("1867", 0.9, 0), ("7 November 1867", 0.2, 40)], [("1867", 0.9)]),  # hardly of the same event
+        (
+            [("1867", 0.9, 0), ("7 November 1867", 0.2, 40)],
+            [("1867", 0.9)],
+        ),  # hardly of the same event
         ([("1867", 0.9, 0), ("7 November 1868", 0.8, 40)], [("1867", 0.9)]),
         ([("the 1860s", 0.9, 0), ("1867", 0.5, 40), ("May 1867", 0.4, 80)], [("May 1867", 0.9)]),
     ],
@@ -391,10 +510,13 @@ def test_the_more_exact_date_of_a_page_wins(
 
 def test_no_value_of_a_name_that_two_pages_have_is_sure() -> None:
     decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
-    slot, found = Slot("Twice", Relation("r", ("r",))), [answer("Paris", 0.8), answer("Rome", 0.7, 40)]
-    assert [(one.value, one.probability, one.accepted) for one in decider.claims(slot, [found])] == [
-        ("Paris", 0.4, False)
-    ]
+    slot, found = (
+        Slot("Twice", Relation("r", ("r",))),
+        [answer("Paris", 0.8), answer("Rome", 0.7, 40)],
+    )
+    assert [
+        (one.value, one.probability, one.accepted) for one in decider.claims(slot, [found])
+    ] == [("Paris", 0.4, False)]
     other = [found[0], replace(found[1], page_id="P8")]
     assert [one.value for one in decider.claims(slot, [other], "P8")] == ["Rome"]
     assert decider.claims(slot, [found], "P8") == []
@@ -403,6 +525,9 @@ def test_no_value_of_a_name_that_two_pages_have_is_sure() -> None:
 def test_names_and_adjectives_of_one_country_are_one_value() -> None:
     decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
     found = [answer("American", 0.8), answer("United States", 0.7, 40), answer("USA", 0.6, 80)]
-    for name, values in (("citizenship", ["American"]), ("native language", ["American", "United States"])):
+    for name, values in (
+        ("citizenship", ["American"]),
+        ("native language", ["American", "United States"]),
+    ):
         claims = decider.claims(Slot("s", Relation(name, (name,), values="many")), [found])
         assert [claim.value for claim in claims] == values

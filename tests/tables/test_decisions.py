@@ -17,14 +17,26 @@ from kbq.tables.relations import Relation, Slot
 from kbq.tables.values import normal_form
 from kbq.tuning.triples import read_triples
 
-LINE = {"subject": "Marie  Curie", "relation": "r", "value": "WARSAW", "decision": "reject", "page_id": "S1"}
+LINE = {
+    "subject": "Marie  Curie",
+    "relation": "r",
+    "value": "WARSAW",
+    "decision": "reject",
+    "page_id": "S1",
+}
 
 
 def test_the_last_decision_on_a_value_counts(write_json_lines: Callable[..., Path]) -> None:
     path = write_json_lines(
         "d.jsonl",
         LINE,
-        LINE | {"value": "Paris", "decision": "accept", "reviewer": "eve", "time": "2026-11-26T09:00:00Z"},
+        LINE
+        | {
+            "value": "Paris",
+            "decision": "accept",
+            "reviewer": "eve",
+            "time": "2026-11-26T09:00:00Z",
+        },
         LINE | {"value": "warsaw.", "decision": "accept"},
         LINE | {"subject": "Eve", "decision": "accept"},
         LINE | {"subject": "Eve", "decision": "undo"},
@@ -42,7 +54,8 @@ def test_the_last_decision_on_a_value_counts(write_json_lines: Callable[..., Pat
     [
         (
             {"decision": "maybe"},
-            "is not a decision: write subject, relation, value, and decision, which is accept, reject",
+            "is not a decision: write subject, relation, value, and decision, which is accept, "
+            "reject",
         ),
         ({"value": 7}, "is not a decision"),
         ({"subject": None}, "is not a decision"),
@@ -51,11 +64,17 @@ def test_the_last_decision_on_a_value_counts(write_json_lines: Callable[..., Pat
         ({"value": "x" * 10_000}, "has a text of 10,000 characters: 4,096 at most are kept"),
     ],
 )
-def test_every_bad_line_is_named(wrong: dict[str, Any], said: str, write_json_lines: Callable[..., Path]) -> None:
+def test_every_bad_line_is_named(
+    wrong: dict[str, Any], said: str, write_json_lines: Callable[..., Path]
+) -> None:
     path = write_json_lines("d.jsonl", LINE, LINE | wrong, LINE | wrong)
-    with pytest.raises(KbqError, match="has 2 lines that are not decisions: write subject") as caught:
+    with pytest.raises(
+        KbqError, match="has 2 lines that are not decisions: write subject"
+    ) as caught:
         read_decisions(path)
-    assert [problem.partition("d.jsonl:")[2].split(":")[0] for problem in caught.value.problems] == ["2", "3"]
+    assert [
+        problem.partition("d.jsonl:")[2].split(":")[0] for problem in caught.value.problems
+    ] == ["2", "3"]
     assert said in caught.value.problems[0]
 
 
@@ -77,7 +96,8 @@ PARIS, GUESS = claim("Paris", alternatives=(ROME,)), claim("Paris", False, alter
         ([GUESS], "one", [("PARIS", "accept")], ["Paris"]),  # below the threshold
         ([PARIS], "one", [("Bonn", "accept")], ["Bonn!"]),  # by hand
         ([], "one", [("Bonn", "accept")], ["Bonn!"]),  # nothing was found
-        ([PARIS], "one", [("Bonn", "accept"), ("Oslo", "accept")], ["Oslo!"]),  # two people: the later one
+        # Two people: the later one.
+        ([PARIS], "one", [("Bonn", "accept"), ("Oslo", "accept")], ["Oslo!"]),
         ([PARIS, claim("Oslo")], "many", [("Bonn", "accept"), ("oslo", "accept")], ["Bonn!", "Oslo", "Paris"]),
         ([PARIS], "one", [("", "accept")], ["(Paris)"]),
         ([PARIS], "many", [("", "accept")], ["(Paris)"]),
@@ -91,14 +111,20 @@ def test_what_was_accepted_is_written(
 ) -> None:
     """`!`: by hand; in brackets: not accepted."""
     slot = Slot("s", Relation("r", ("r",), values=values))
-    decisions = decided(Decision("s", "r", value, choice) for value, choice in choices).get(("s", "r"), {})
+    decisions = decided(Decision("s", "r", value, choice) for value, choice in choices).get(
+        ("s", "r"), {}
+    )
     found = obeyed(claims, slot, decisions, lambda text, _: normal_form(text))
-    assert [f"{one.value}{'!' * one.by_hand}" if one.accepted else f"({one.value})" for one in found] == expected
+    assert [
+        f"{one.value}{'!' * one.by_hand}" if one.accepted else f"({one.value})" for one in found
+    ] == expected
 
 
 def test_a_value_by_hand_keeps_what_was_found_as_alternatives() -> None:
     decisions = decided([Decision("s", "r", "7 May 1867", "accept")])["s", "r"]
-    (found,) = obeyed([PARIS], Slot("s", Relation("r", ("r",))), decisions, lambda text, _: normal_form(text))
+    (found,) = obeyed(
+        [PARIS], Slot("s", Relation("r", ("r",))), decisions, lambda text, _: normal_form(text)
+    )
     assert [other.value for other in found.alternatives] == ["Paris", "Rome"]
     assert found.normal == normal_form("7 May 1867")
     assert Claim.from_dict(found.to_dict()) == found
@@ -108,7 +134,8 @@ def test_half_a_line_at_the_end_is_left_out_and_said(tmp_path: Path) -> None:
     path = tmp_path / "kept.decisions.jsonl"
     fields = {"subject": "Marie Curie", "relation": "born", "decision": "accept"}
     first, last = (
-        json.dumps(fields | {"value": value, "object": value}, ensure_ascii=False).encode() for value in ("A", "Łódź")
+        json.dumps(fields | {"value": value, "object": value}, ensure_ascii=False).encode()
+        for value in ("A", "Łódź")
     )
     torn = [last[:end] for end in range(1, len(last))] + [b"\0" * 100, last[:20] + b"\0" * 100]
     for tail in torn:
@@ -127,7 +154,9 @@ def test_half_a_line_at_the_end_is_left_out_and_said(tmp_path: Path) -> None:
             read_decisions(path)
 
 
-def test_a_table_obeys_and_says_which_decisions_change_nothing(write_json_lines: Callable[..., Path]) -> None:
+def test_a_table_obeys_and_says_which_decisions_change_nothing(
+    write_json_lines: Callable[..., Path],
+) -> None:
     kb, said = KnowledgeBase.sample(device="cpu"), list[str]()
     evil = "<img src=x onerror=alert(1)>\n=1+1"
     line = {"subject": "Marie Curie", "relation": "place of birth", "decision": "accept"}
@@ -147,13 +176,17 @@ def test_a_table_obeys_and_says_which_decisions_change_nothing(write_json_lines:
     assert table.rows[0]["place of birth"] == "<img src=x onerror=alert(1)> =1+1"
     assert "employer" not in table.rows[0]
     assert said == [
-        "'place of birth' is P19, of type page, 'employer' is P108, of type page, "
-        "'place of death' is P20, of type page, as `kbq relations` prints; a file relations.toml may say otherwise",
-        "'place of birth' of 'Marie Curie': Ada accepted 'Rome', and then somebody accepted '<img src=x "
-        "onerror=alert(1)> =1+1', which counts",
-        "'Warsaw', accepted as 'plase of birth' of 'Marie Curie', is not written: no such cell is asked for",
-        "'Rome', rejected as 'place of birth' of 'Nobody', was not found for a cell that is asked for",
-        "'Warsw', rejected as 'place of death' of 'Marie Curie', was not found for a cell that is asked for",
+        "'place of birth' is P19, of type page, 'employer' is P108, of type page, 'place of "
+        "death' is P20, of type page, as `kbq relations` prints; a file relations.toml may say "
+        "otherwise",
+        "'place of birth' of 'Marie Curie': Ada accepted 'Rome', and then somebody accepted '<img "
+        "src=x onerror=alert(1)> =1+1', which counts",
+        "'Warsaw', accepted as 'plase of birth' of 'Marie Curie', is not written: no such cell is "
+        "asked for",
+        "'Rome', rejected as 'place of birth' of 'Nobody', was not found for a cell that is asked "
+        "for",
+        "'Warsw', rejected as 'place of death' of 'Marie Curie', was not found for a cell that is "
+        "asked for",
     ]
     assert kb.fill(rows, wanted, out).counts.asked == 0  # without decisions, nothing is asked again
     kb.fill(rows, wanted, out, decisions=path)
@@ -173,20 +206,30 @@ def test_a_table_obeys_and_says_which_decisions_change_nothing(write_json_lines:
 def test_people_who_accept_different_values_are_named(
     reviewers: tuple[str, str], values: tuple[str, str], disputes: list[tuple[str, str]]
 ) -> None:
-    made = [Decision("s", "r", value, "accept", by) for by, value in zip(reviewers, values, strict=True)]
+    made = [
+        Decision("s", "r", value, "accept", by) for by, value in zip(reviewers, values, strict=True)
+    ]
     assert [(one.value, other.value) for one, other in disputed(decided(made), [])] == disputes
     assert disputed(decided(made), ["r"]) == []
 
 
 def test_decisions_teach_and_calibrate(write_json_lines: Callable[..., Path]) -> None:
     def line(value: str, decision: str, relation: str = "born") -> dict[str, str]:
-        return {"subject": "Marie", "relation": relation, "value": value, "object": value, "decision": decision}
+        return {
+            "subject": "Marie",
+            "relation": relation,
+            "value": value,
+            "object": value,
+            "decision": decision,
+        }
 
     path = write_json_lines(
         "d.jsonl", line("Rome", "accept"), line("Rome", "reject"), line("Paris", "accept"), line("Oslo", "accept"),
         line("Oslo", "undo"), line("", "accept", "employer"), line("x", "reject", "spouse"),
     )  # fmt: skip
-    assert [(gold.input, set(gold.answers)) for gold in read_triples(path)] == [("Marie [SEP] born", {"Paris"})]
+    assert [(gold.input, set(gold.answers)) for gold in read_triples(path)] == [
+        ("Marie [SEP] born", {"Paris"})
+    ]
     assert [(gold.input, set(gold.answers)) for gold in read_triples(path, unanswered=True)] == [
         ("Marie [SEP] born", {"Paris"}),
         ("Marie [SEP] employer", set()),

@@ -1,4 +1,6 @@
-"""Fill: the sample's facts get into tables, killed runs give the same bytes, and what is refused is one sentence."""
+"""Fill: the sample's facts get into tables, killed runs give the same bytes, and what is refused is
+one sentence.
+"""
 
 import json
 from collections.abc import Callable
@@ -23,7 +25,8 @@ pytestmark = pytest.mark.usefixtures("modest")
 BATCH = 16  # queries searched together by `many`
 
 PEOPLE = (
-    "name,note,place of birth,date of birth\nMarie Curie,a,,\nGalileo Galilei,b,here,\nZork Blah,,,\nMarie Curie,d,,x\n"
+    "name,note,place of birth,date of birth\nMarie Curie,a,,\nGalileo Galilei,b,here,\nZork "
+    "Blah,,,\nMarie Curie,d,,x\n"
 )
 
 
@@ -46,7 +49,12 @@ def test_empty_cells_are_filled_and_all_else_stays(sample: KnowledgeBase, people
         "Galileo Galilei,b,here,15 February 1564,\nZork Blah,,,,\nMarie Curie,d,Warsaw,x,\n"
     )
     # Equal subjects are asked for once: of 12 cells, 2 have a value, and 2 are asked for twice.
-    assert (table.counts.rows, table.counts.cells, table.counts.queries, table.counts.filled) == (4, 8, 8, 3)
+    assert (table.counts.rows, table.counts.cells, table.counts.queries, table.counts.filled) == (
+        4,
+        8,
+        8,
+        3,
+    )
     assert said == [(0, 8, 0), (8, 8, 3)]
     lines = people.with_name("out.claims.jsonl").read_text("utf-8").splitlines()
     claims = [Claim.from_dict(json.loads(line)) for line in lines]
@@ -60,7 +68,11 @@ def test_empty_cells_are_filled_and_all_else_stays(sample: KnowledgeBase, people
         True,
     )
     assert birth.probability == pytest.approx(0.95, abs=0.03)
-    assert [claim.accepted for claim in claims if claim.subject == "Zork Blah"] == [False, False, False]
+    assert [claim.accepted for claim in claims if claim.subject == "Zork Blah"] == [
+        False,
+        False,
+        False,
+    ]
     assert len(people.with_name("out.answers.jsonl").read_bytes().splitlines()) == len(claims)
     answer = sample.query("Marie Curie [SEP] place of birth", k=10)[0]
     assert (answer.text, round(answer.probability or 0, 4), answer.place) == (
@@ -71,7 +83,9 @@ def test_empty_cells_are_filled_and_all_else_stays(sample: KnowledgeBase, people
 def test_claims_equal_the_answers_to_single_queries(sample: KnowledgeBase) -> None:
     titles = [shard.titles[page] for shard in sample.searcher.shards for page in range(5)]
     relations = ["place of birth", "founder", "country"]
-    table = sample.fill([{"subject": title} for title in titles], relations, min_probability=0.0, top=0)
+    table = sample.fill(
+        [{"subject": title} for title in titles], relations, min_probability=0.0, top=0
+    )
     for claim in table.claims:
         best = sample.query(f"{claim.subject} [SEP] {claim.relation}", k=10)[0]
         assert (claim.value, claim.probability) == (best.text, round(best.probability or 0, 4))
@@ -80,15 +94,22 @@ def test_claims_equal_the_answers_to_single_queries(sample: KnowledgeBase) -> No
 
 def test_values_that_are_there_are_overwritten_only_if_asked_for(sample: KnowledgeBase) -> None:
     rows = [{"subject": "Isaac Newton", "place of birth": "here", "x": None}]
-    with pytest.raises(KbqError, match="no row has a subject and an empty cell in 'place of birth': overwrite=… asks"):
+    with pytest.raises(
+        KbqError,
+        match="no row has a subject and an empty cell in 'place of birth': overwrite=… asks",
+    ):
         sample.fill(rows, ["place of birth"])
     table = sample.fill(rows, ["place of birth"], overwrite=True)
     assert table.rows == [{"subject": "Isaac Newton", "place of birth": "Woolsthorpe", "x": None}]
     assert rows[0]["place of birth"] == "here"
 
 
-def test_a_promised_precision_is_the_calibrations_threshold(sample: KnowledgeBase, tmp_path: Path) -> None:
-    rows = [{"subject": sample.searcher.shards[0].titles[page]} for page in range(20)]  # most are people
+def test_a_promised_precision_is_the_calibrations_threshold(
+    sample: KnowledgeBase, tmp_path: Path
+) -> None:
+    rows = [
+        {"subject": sample.searcher.shards[0].titles[page]} for page in range(20)
+    ]  # most are people
     wanted = ["place of birth"]
     out = tmp_path / "t.csv"  # whose answers serve both
     every, promised = (sample.fill(rows, wanted, out, **how) for how in ({}, {"precision": 0.9}))  # type: ignore[arg-type]
@@ -97,7 +118,9 @@ def test_a_promised_precision_is_the_calibrations_threshold(sample: KnowledgeBas
     assert calibration
     assert min(least) >= (calibration.thresholds["0.9"] or 1)
     assert every.counts.filled > promised.counts.filled > 0
-    with pytest.raises(KbqError, match=r"precision is 0.8, the calibration knows thresholds for 0.9, 0.95"):
+    with pytest.raises(
+        KbqError, match=r"precision is 0.8, the calibration knows thresholds for 0.9, 0.95"
+    ):
         sample.fill(rows, wanted, precision=0.8)
     replace(calibration, thresholds={"0.9": None}).write(tmp_path / "c.json")
     with pytest.raises(KbqError, match="no thres"):
@@ -112,20 +135,27 @@ def test_what_is_there_is_checked_against_the_text(sample: KnowledgeBase, people
     ]
     out = people.with_name("verdicts.csv")
     table = sample.fill(rows, ["date of birth", "place of birth"], out, check=True)
-    assert [(row["subject"], row["present"], row["verdict"], row["value"]) for row in table.rows] == [
+    assert [
+        (row["subject"], row["present"], row["verdict"], row["value"]) for row in table.rows
+    ] == [
         ("Marie Curie", "1867", "agrees", "7 November 1867"),
         ("Marie Curie", "WARSAW", "agrees", "Warsaw"),
         ("Marie Curie", "Paris", "also said", "Warsaw"),
         ("Galileo Galilei", "1700", "contradicts", "15 February 1564"),
         ("Zork Blah", "1900", "not found", None),
     ]
-    assert out.read_text().splitlines()[2].startswith("Marie Curie,place of birth,WARSAW,agrees,Warsaw,0.9")
+    assert (
+        out.read_text()
+        .splitlines()[2]
+        .startswith("Marie Curie,place of birth,WARSAW,agrees,Warsaw,0.9")
+    )
 
 
 def test_dates_are_written_as_wanted(sample: KnowledgeBase) -> None:
     rows = [{"subject": "Marie Curie"}]
     values = [
-        sample.fill(rows, ["date of birth"], dates=dates).rows[0]["date of birth"] for dates in ("text", "iso", "edtf")
+        sample.fill(rows, ["date of birth"], dates=dates).rows[0]["date of birth"]
+        for dates in ("text", "iso", "edtf")
     ]
     assert values == ["7 November 1867", "1867-11-07", "1867-11-07"]
     with pytest.raises(KbqError, match="dates 'us' is unknown: choose from text, iso, edtf"):
@@ -157,20 +187,31 @@ def test_a_dry_run_asks_a_few_and_writes_nothing(sample: KnowledgeBase, people: 
 
 def test_what_may_be_mistyped_is_said(sample: KnowledgeBase, people: Path) -> None:
     said: list[str] = []
-    sample.fill(people, ["plase of birth", "Place_of_birth"], subject="name", limit=1, note=said.append)
+    sample.fill(
+        people, ["plase of birth", "Place_of_birth"], subject="name", limit=1, note=said.append
+    )
     assert said == [
         "the table has no column 'plase of birth', so it is added: did you mean 'place of birth'?",
         "no page has the word 'plase' of 'plase of birth'",
         "the table has no column 'Place_of_birth', so it is added: did you mean 'place of birth'?",
-        "'Place_of_birth' is P19, of type page, as `kbq relations` prints; a file relations.toml may say otherwise",
+        "'Place_of_birth' is P19, of type page, as `kbq relations` prints; a file relations.toml "
+        "may say otherwise",
     ]
 
 
 def test_a_subject_that_cannot_be_asked_for_stays_as_it_is(sample: KnowledgeBase) -> None:
-    rows = [{"subject": "a b " * 2500}, {"subject": "x [SEP] y"}, {"subject": "Marie\nCurie"}, {"subject": ""}]
+    rows = [
+        {"subject": "a b " * 2500},
+        {"subject": "x [SEP] y"},
+        {"subject": "Marie\nCurie"},
+        {"subject": ""},
+    ]
     table = sample.fill(rows, ["place of birth"])
     assert [row.get("place of birth") for row in table.rows] == [None, None, "Warsaw", None]
-    assert [problem.split("'")[0] for problem in table.counts.unasked] == ["row 1: the query ", "row 2: the query "]
+    assert [problem.split("'")[0] for problem in table.counts.unasked] == [
+        "row 1: the query ",
+        "row 2: the query ",
+    ]
     with pytest.raises(KbqError, match="no subject can be asked for"):
         sample.fill(rows[:2], ["place of birth"])
 
@@ -179,8 +220,18 @@ def test_decisions_are_kept(sample: KnowledgeBase, write_json_lines: Callable[..
     rows = [{"subject": "Marie Curie"}, {"subject": "Isaac Newton"}]
     path = write_json_lines(
         "d.jsonl",
-        {"subject": "Marie Curie", "relation": "place of birth", "value": "warsaw", "decision": "reject"},
-        {"subject": "Isaac Newton", "relation": "record label", "value": "Trinity College", "decision": "accept"},
+        {
+            "subject": "Marie Curie",
+            "relation": "place of birth",
+            "value": "warsaw",
+            "decision": "reject",
+        },
+        {
+            "subject": "Isaac Newton",
+            "relation": "record label",
+            "value": "Trinity College",
+            "decision": "accept",
+        },
     )
     table = sample.fill(rows, ["place of birth", "record label"], decisions=path)
     assert table.rows[0].get("place of birth") is None
@@ -204,7 +255,9 @@ def many(judging_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> Callable
         **options: Any,
     ) -> Any:
         several = [{"subject": f"Marie {number}"} for number in range(rows)]
-        return judging_kb.fill(several, relations, out, min_probability=0.0, report=report, **options)
+        return judging_kb.fill(
+            several, relations, out, min_probability=0.0, report=report, **options
+        )
 
     return fill
 
@@ -218,7 +271,9 @@ def stopping_after(slots: int) -> FillReport:
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"query": "Marie 7 [SEP]'])
-def test_a_killed_run_goes_on_with_the_same_bytes(torn: bytes, many: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_with_the_same_bytes(
+    torn: bytes, many: Callable[..., Any], tmp_path: Path
+) -> None:
     many(tmp_path / "whole.csv")
     out = tmp_path / "out.csv"
     (tmp_path / "out.answers.jsonl").touch()  # of a run that was killed at once
@@ -231,7 +286,9 @@ def test_a_killed_run_goes_on_with_the_same_bytes(torn: bytes, many: Callable[..
     table = many(out)
     assert table.counts.queries - table.counts.asked == 2 * BATCH
     for name in ("{}.csv", "{}.claims.jsonl", "{}.answers.jsonl"):
-        assert (tmp_path / name.format("out")).read_bytes() == (tmp_path / name.format("whole")).read_bytes()
+        assert (tmp_path / name.format("out")).read_bytes() == (
+            tmp_path / name.format("whole")
+        ).read_bytes()
     again = many(out)
     assert (again.counts.filled, again.counts.asked) == (5 * BATCH // 2, 0)
 
@@ -256,7 +313,9 @@ def test_only_what_is_new_is_asked(
     assert (table.counts.asked, anew.counts.asked) == (asked, anew.counts.queries)
     assert table.claims == anew.claims
     for suffix in ("csv", "claims.jsonl"):
-        assert (tmp_path / f"out.{suffix}").read_bytes() == (tmp_path / f"anew.{suffix}").read_bytes()
+        assert (tmp_path / f"out.{suffix}").read_bytes() == (
+            tmp_path / f"anew.{suffix}"
+        ).read_bytes()
 
 
 def test_another_format_asks_nothing(many: Callable[..., Any], tmp_path: Path) -> None:
@@ -281,7 +340,9 @@ def test_a_table_with_decisions_beside_another_asks_nothing_again(
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_answers_to_another_question_are_not_used(killed: bool, many: Callable[..., Any], tmp_path: Path) -> None:
+def test_answers_to_another_question_are_not_used(
+    killed: bool, many: Callable[..., Any], tmp_path: Path
+) -> None:
     out = tmp_path / "out.csv"
     if killed:
         with pytest.raises(Killed):
@@ -289,7 +350,10 @@ def test_answers_to_another_question_are_not_used(killed: bool, many: Callable[.
     else:
         many(out)
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(KbqError, match=r"run that differs in reranker or calibration \(see out\.run\.json\): choose"):
+    with pytest.raises(
+        KbqError,
+        match=r"run that differs in reranker or calibration \(see out\.run\.json\): choose",
+    ):
         many(out, rerank=3)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
     assert many(out, rerank=3, force=True).counts.asked == 5 * BATCH // 2
@@ -297,13 +361,17 @@ def test_answers_to_another_question_are_not_used(killed: bool, many: Callable[.
         many(out)
 
 
-def test_a_knowledge_base_that_has_grown_is_noticed(judging_model: Path, pages: list[Any], tmp_path: Path) -> None:
+def test_a_knowledge_base_that_has_grown_is_noticed(
+    judging_model: Path, pages: list[Any], tmp_path: Path
+) -> None:
     kb = KnowledgeBase.build(pages[:4], tmp_path / "kb", judging_model, device="cpu")
     rows, out = [{"subject": "Marie"}], tmp_path / "out.jsonl"
     with pytest.raises(Killed):
         kb.fill(rows, ["river"], out, min_probability=0.0, report=stopping_after(1))
     kb = KnowledgeBase.build(pages[4:6], tmp_path / "kb", append=True, device="cpu")
-    with pytest.raises(KbqError, match=r"out\.answers\.jsonl was made by a run that differs in knowledge base"):
+    with pytest.raises(
+        KbqError, match=r"out\.answers\.jsonl was made by a run that differs in knowledge base"
+    ):
         kb.fill(rows, ["river"], out, min_probability=0.0)
 
 
@@ -311,7 +379,10 @@ def test_a_file_that_was_changed_by_hand_is_kept(many: Callable[..., Any], tmp_p
     out = tmp_path / "out.csv"
     many(out)
     out.write_text("mine")
-    with pytest.raises(KbqError, match=r"out\.csv was changed after kbq fill had written it: choose another out=…, or"):
+    with pytest.raises(
+        KbqError,
+        match=r"out\.csv was changed after kbq fill had written it: choose another out=…, or",
+    ):
         many(out, top=1)
     assert out.read_text() == "mine"
     assert many(out, force=True).counts.asked == 0
@@ -324,9 +395,13 @@ def test_the_table_itself_is_not_overwritten(sample: KnowledgeBase, people: Path
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.claims.jsonl", "out.answers.jsonl"])
-def test_a_file_of_somebody_else_is_left_alone(name: str, many: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_of_somebody_else_is_left_alone(
+    name: str, many: Callable[..., Any], tmp_path: Path
+) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(KbqError, match=rf"{name} already exists and was not made by kbq: choose another"):
+    with pytest.raises(
+        KbqError, match=rf"{name} already exists and was not made by kbq: choose another"
+    ):
         many(tmp_path / "out.csv")
     assert (tmp_path / name).read_text() == "mine"
 
@@ -337,10 +412,14 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
         many(out, stopping_after(BATCH))
     answers = tmp_path / "out.answers.jsonl"
     answers.write_bytes(b"{}\n" + answers.read_bytes())
-    with pytest.raises(KbqError, match=r"out\.answers\.jsonl:1 is damaged: delete the file to ask again"):
+    with pytest.raises(
+        KbqError, match=r"out\.answers\.jsonl:1 is damaged: delete the file to ask again"
+    ):
         many(out)
     (tmp_path / "out.run.json").write_text("[")
-    with pytest.raises(KbqError, match=r"out\.run\.json is damaged .*: choose another out=…, or say force=…"):
+    with pytest.raises(
+        KbqError, match=r"out\.run\.json is damaged .*: choose another out=…, or say force=…"
+    ):
         many(out)
     assert many(out, force=True).counts.asked == 5 * BATCH // 2
 
@@ -348,19 +427,32 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"subject": "name"}, "the table has no column 'name' (it has 'subject'): name the column of subjects with"),
+        (
+            {"subject": "name"},
+            "the table has no column 'name' (it has 'subject'): name the column of subjects with",
+        ),
         ({"subject": "subjct"}, "the table has no column 'subjct' (did you mean 'subject'?): name"),
-        ({"relations": ["subject"]}, "'subject' is the column of subjects, and cannot be filled itself"),
+        (
+            {"relations": ["subject"]},
+            "'subject' is the column of subjects, and cannot be filled itself",
+        ),
         ({"relations": []}, "no relation is given"),
         ({"values": "some"}, "values 'some' is unknown: choose from one, many"),
         ({"top": -1}, "top is -1, must be at least 0"),
-        ({"precision": 0.9}, "min_probability and precision are two thresholds: leave one of them out"),
+        (
+            {"precision": 0.9},
+            "min_probability and precision are two thresholds: leave one of them out",
+        ),
         ({"overwrite": True, "check": True}, "check changes no cell, so overwrite has no effect"),
         ({"backend": "bm25"}, "BM25 finds no phrase"),
-        ({"out": "out.nt"}, "RDF, QuickStatements and the page for review are exports: see `kbq export`"),
+        (
+            {"out": "out.nt"},
+            "RDF, QuickStatements and the page for review are exports: see `kbq export`",
+        ),
         (
             {"out": "out.xyz"},
-            "out.xyz ends like no table: end it in .csv, .tsv, .tab, .jsonl, .ndjson, .json, .parquet",
+            "out.xyz ends like no table: end it in .csv, .tsv, .tab, .jsonl, .ndjson, .json, "
+            ".parquet",
         ),
     ],
 )
@@ -386,12 +478,16 @@ def test_without_probabilities_a_threshold_is_refused(judging_kb: KnowledgeBase)
         judging_kb.fill([{"subject": "Marie"}], ["river"])
 
 
-def test_a_full_disk_is_said(many: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_said(
+    many: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("kbq.tables.run.AnswerCache.add", full)
-    with pytest.raises(KbqError, match=r"out\.answers\.jsonl cannot be written \(No space left on device\): free"):
+    with pytest.raises(
+        KbqError, match=r"out\.answers\.jsonl cannot be written \(No space left on device\): free"
+    ):
         many(tmp_path / "out.csv")
 
 
@@ -402,25 +498,43 @@ def test_json_lines_have_lists_of_values(sample: KnowledgeBase, tmp_path: Path) 
     assert line == {"subject": "Marie Curie", "nested": {"a": [1]}, "place of birth": ["Warsaw"]}
 
 
-def test_claims_become_rdf_quickstatements_and_a_page(sample: KnowledgeBase, tmp_path: Path) -> None:
+def test_claims_become_rdf_quickstatements_and_a_page(
+    sample: KnowledgeBase, tmp_path: Path
+) -> None:
     rows, relations = [{"subject": "Marie Curie"}], tmp_path / "relations.toml"
-    relations.write_text('["place of birth"]\nproperty = "P19"\n["record label"]\nproperty = "P264"\n')
+    relations.write_text(
+        '["place of birth"]\nproperty = "P19"\n["record label"]\nproperty = "P264"\n'
+    )
     ids = tmp_path / "ids.tsv"
     ids.write_text("S001\tQ7186\nWarsaw\tQ270\n")
     sample.fill(rows, [str(relations)], tmp_path / "out.csv", command="kbq fill …")
-    assert (tmp_path / "out.csv").read_text("utf-8") == "subject,place of birth,record label\nMarie Curie,Warsaw,\n"
+    assert (tmp_path / "out.csv").read_text(
+        "utf-8"
+    ) == "subject,place of birth,record label\nMarie Curie,Warsaw,\n"
     claims = tmp_path / "out.claims.jsonl"
-    counts = [kbq.export(claims, to, tmp_path / f"out.{to}", ids=ids) for to in ("rdf", "quickstatements")]
+    counts = [
+        kbq.export(claims, to, tmp_path / f"out.{to}", ids=ids) for to in ("rdf", "quickstatements")
+    ]
     assert [(one.claims, one.accepted, one.left_out) for one in counts] == [(2, 1, 0), (2, 1, 0)]
     wikidata = "<http://www.wikidata.org/{}>".format
     fact = f"{wikidata('entity/Q7186')} {wikidata('prop/direct/P19')} {wikidata('entity/Q270')} ."
     assert (tmp_path / "out.rdf").read_text("utf-8") == fact + "\n"
-    assert (tmp_path / "out.quickstatements").read_text("utf-8").startswith("Q7186\tP19\tQ270\tS1683\ten:")
+    assert (
+        (tmp_path / "out.quickstatements")
+        .read_text("utf-8")
+        .startswith("Q7186\tP19\tQ270\tS1683\ten:")
+    )
     kbq.export(claims, "long", tmp_path / "long.csv")
-    assert (tmp_path / "long.csv").read_text("utf-8").startswith("subject,relation,value,probability,accepted")
+    assert (
+        (tmp_path / "long.csv")
+        .read_text("utf-8")
+        .startswith("subject,relation,value,probability,accepted")
+    )
     kbq.export(claims, "review", tmp_path / "out.html")
     page = (tmp_path / "out.html").read_text("utf-8")
     assert '"value": "Warsaw"' in page
     assert '"command": "kbq fill …"' in page
     kbq.export(claims, "rdf", tmp_path / "out.nt")  # without ids
-    assert wikidata("prop/direct/P19") + " <urn:kbq:thing:Warsaw> ." in (tmp_path / "out.nt").read_text("utf-8")
+    assert wikidata("prop/direct/P19") + " <urn:kbq:thing:Warsaw> ." in (
+        tmp_path / "out.nt"
+    ).read_text("utf-8")

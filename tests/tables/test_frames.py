@@ -1,4 +1,6 @@
-"""Data frames: what is filled has the index and the types of what was given, in pandas, Arrow and by the protocols."""
+"""Data frames: what is filled has the index and the types of what was given, in pandas, Arrow and
+by the protocols.
+"""
 
 from typing import Any
 
@@ -15,7 +17,10 @@ pyarrow: Any = pytest.importorskip("pyarrow")
 
 def filled(table: Table, values: list[Any], column: str = "new") -> Table:
     """As `kb.fill` does it: a row without a value stays the same object."""
-    rows = [row if value is None else {**row, column: value} for row, value in zip(table.rows, values, strict=True)]
+    rows = [
+        row if value is None else {**row, column: value}
+        for row, value in zip(table.rows, values, strict=True)
+    ]
     columns = table.columns if column in table.columns else (*table.columns, column)
     return Table(columns, rows, before=table)
 
@@ -76,7 +81,11 @@ def test_a_filtered_frame_gets_the_values_of_its_rows() -> None:
 
 def test_rows_become_columns_of_whole_numbers_and_truth_values() -> None:
     rows: list[dict[str, Any]] = [{"n": 1, "b": True, "t": "x"}, {"n": None, "b": None, "t": None}]
-    assert Table.of(rows).to_pandas().dtypes.astype(str).to_dict() == {"n": "Int64", "b": "boolean", "t": "str"}
+    assert Table.of(rows).to_pandas().dtypes.astype(str).to_dict() == {
+        "n": "Int64",
+        "b": "boolean",
+        "t": "str",
+    }
 
 
 @pytest.mark.parametrize(
@@ -114,16 +123,23 @@ def test_frames_of_other_libraries(protocol: str) -> None:
     assert table.rows == [{"subject": "A", "n": 1}, {"subject": None, "n": None}]
     again = pyarrow.table(filled(table, ["x", None]))
     assert [str(field.type) for field in again.schema] == ["string", "int8", "string"]
-    assert again.to_pylist() == [{"subject": "A", "n": 1, "new": "x"}, {"subject": None, "n": None, "new": None}]
+    assert again.to_pylist() == [
+        {"subject": "A", "n": 1, "new": "x"},
+        {"subject": None, "n": None, "new": None},
+    ]
 
 
 def test_polars() -> None:
-    polars: Any = pytest.importorskip("polars", reason="polars is not installed: pip install polars")
+    polars: Any = pytest.importorskip(
+        "polars", reason="polars is not installed: pip install polars"
+    )
     frame = polars.DataFrame({"subject": ["A"], "n": [1]})
     for given in (frame, frame.lazy()):
         table = Table.of_frame(given, "subject")
         assert table is not None
-        assert polars.DataFrame(filled(table, ["x"])).to_dicts() == [{"subject": "A", "n": 1, "new": "x"}]
+        assert polars.DataFrame(filled(table, ["x"])).to_dicts() == [
+            {"subject": "A", "n": 1, "new": "x"}
+        ]
     table = Table.of_frame(frame["subject"], "subject")
     assert table is not None
     assert table.rows == [{"subject": "A"}]
@@ -132,9 +148,15 @@ def test_polars() -> None:
 @pytest.mark.parametrize(
     ("frame", "said"),
     [
-        (pandas.DataFrame([["A", 1, 2]], columns=["subject", "n", "n"]), "the data frame has 2 columns 'n': give each"),
+        (
+            pandas.DataFrame([["A", 1, 2]], columns=["subject", "n", "n"]),
+            "the data frame has 2 columns 'n': give each",
+        ),
         (pandas.DataFrame([["A"]]), "the data frame has a column 0: give it a text as its name"),
-        (pandas.DataFrame([["A"]], columns=[("a", "b")]), "the data frame has a column ('a', 'b'): give it a text"),
+        (
+            pandas.DataFrame([["A"]], columns=[("a", "b")]),
+            "the data frame has a column ('a', 'b'): give it a text",
+        ),
     ],
 )
 def test_columns_need_names_of_their_own(frame: Any, said: str) -> None:
@@ -144,9 +166,21 @@ def test_columns_need_names_of_their_own(frame: Any, said: str) -> None:
 
 
 def test_rows_of_numpys_numbers() -> None:
-    row = {"a": np.int64(3), "b": np.float32(0.5), "c": np.bool_(True), "d": np.nan, "e": np.datetime64("2000-01-02")}
+    row = {
+        "a": np.int64(3),
+        "b": np.float32(0.5),
+        "c": np.bool_(True),
+        "d": np.nan,
+        "e": np.datetime64("2000-01-02"),
+    }
     (found,) = Table.of([row]).rows
-    assert [type(value).__name__ for value in found.values()] == ["int", "float", "bool", "NoneType", "datetime"]
+    assert [type(value).__name__ for value in found.values()] == [
+        "int",
+        "float",
+        "bool",
+        "NoneType",
+        "datetime",
+    ]
 
 
 @pytest.mark.parametrize("k", [np.int64(3), np.uint8(3), np.int32(3)])

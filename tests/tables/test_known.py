@@ -1,4 +1,6 @@
-"""Known relations: their file is sound, presets are taken, what is printed is read again, and a probe ranks them."""
+"""Known relations: their file is sound, presets are taken, what is printed is read again, and a
+probe ranks them.
+"""
 
 from pathlib import Path
 
@@ -21,7 +23,12 @@ from kbq.tables.relations import (
 
 def test_every_known_relation_can_be_asked_and_published(tmp_path: Path) -> None:
     known = list(known_relations())
-    assert len(known) == len({one.name for one in known}) == len({one.property for one in known}) == 168
+    assert (
+        len(known)
+        == len({one.name for one in known})
+        == len({one.property for one in known})
+        == 168
+    )
     assert all(property_iri(one.property) and one.query and one.type for one in known)
     (tmp_path / "r.toml").write_text(as_toml(known, ["a comment"] * len(known)), "utf-8")
     assert read_relations(tmp_path / "r.toml") == known
@@ -31,7 +38,9 @@ def test_every_known_relation_can_be_asked_and_published(tmp_path: Path) -> None
 
 
 def test_presets_and_known_names_are_relations() -> None:
-    assert preset("date of birth") == [Relation("date of birth", ("date of birth",), type="date", property="P569")]
+    assert preset("date of birth") == [
+        Relation("date of birth", ("date of birth",), type="date", property="P569")
+    ]
     assert [one.name for one in relations_of(["@species", "@works", "@people"])].count("genre") == 1
     assert known_property("http://www.wikidata.org/entity/P19") == preset("place of birth")[0]
     assert (known_property("P999999"), known_property("")) == (None, None)
@@ -40,8 +49,15 @@ def test_presets_and_known_names_are_relations() -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("place of brith", "place of brith is neither a preset nor a known relation: did you mean place of birth?"),
-        ("@place of brith", "@place of brith is neither a preset nor a known relation: did you mean @place of birth?"),
+        (
+            "place of brith",
+            "place of brith is neither a preset nor a known relation: did you mean place of birth?",
+        ),
+        (
+            "@place of brith",
+            "@place of brith is neither a preset nor a known relation: did you mean @place of "
+            "birth?",
+        ),
         ("zzz", "zzz is neither a preset nor a known relation: choose from people, "),
     ],
 )
@@ -56,9 +72,15 @@ def test_a_hint_is_written_as_the_name_was(typed: str, said: str) -> None:
     [
         ("@poeple", "@poeple is neither a preset nor a known relation: did you mean @people?"),
         ("@zzz", "@zzz is neither a preset nor a known relation: choose from @people, @"),
-        ("rel.yaml", "'rel.yaml' looks like a file: relations are read from a file that ends in .toml"),
+        (
+            "rel.yaml",
+            "'rel.yaml' looks like a file: relations are read from a file that ends in .toml",
+        ),
         ("folder/relations.CSV", "'folder/relations.CSV' looks like a file"),
-        ("spouse, place of birth", "'spouse, place of birth' is several relations: give each by itself"),
+        (
+            "spouse, place of birth",
+            "'spouse, place of birth' is several relations: give each by itself",
+        ),
     ],
 )
 def test_what_is_none_is_refused(name: str, said: str) -> None:
@@ -68,7 +90,10 @@ def test_what_is_none_is_refused(name: str, said: str) -> None:
 
 
 def test_a_name_with_a_full_stop_is_a_relation() -> None:
-    assert [one.name for one in relations_of(["no. of pages", "U.S. state"])] == ["no. of pages", "U.S. state"]
+    assert [one.name for one in relations_of(["no. of pages", "U.S. state"])] == [
+        "no. of pages",
+        "U.S. state",
+    ]
 
 
 def test_what_is_answered_best_comes_first() -> None:

@@ -25,12 +25,17 @@ def drawn(count: int, seed: int, right: Any = lambda chance: chance) -> list[Jud
 
 
 def loss(slope: float, intercept: float, judged: list[Judged]) -> float:
-    """The cross entropy of the decisions, and of BELIEF that the calibration would have made, in float64."""
+    """The cross entropy of the decisions, and of BELIEF that the calibration would have made, in
+    float64.
+    """
     odds = np.array([math.log(one.probability / (1 - one.probability)) for one in judged])
     chances = 1 / (1 + np.exp(-(slope * odds + intercept)))
     said = np.array([one.is_right for one in judged], float)
     before = np.array([one.probability for one in judged])
-    entropy = [-(target * np.log(chances) + (1 - target) * np.log(1 - chances)) for target in (said, before)]
+    entropy = [
+        -(target * np.log(chances) + (1 - target) * np.log(1 - chances))
+        for target in (said, before)
+    ]
     return float(entropy[0].sum() + BELIEF * entropy[1].mean())
 
 
@@ -50,8 +55,16 @@ def test_no_other_lesson_fits_better(seed: int) -> None:
     [
         ([Judged(0.5, True)] * 30, 0.5, 0.75),  # as many decisions as the calibration counts like
         ([Judged(0.5, False)] * 90, 0.5, 0.125),
-        ([Judged(0.5, True), Judged(0.5, False)] * 20, 0.5, 0.5),  # decisions that contradict each other
-        ([Judged(0.9, False)] * 20 + [Judged(0.1, True)] * 20, 0.9, 0.9),  # and the order: only the level is learned
+        (
+            [Judged(0.5, True), Judged(0.5, False)] * 20,
+            0.5,
+            0.5,
+        ),  # decisions that contradict each other
+        (
+            [Judged(0.9, False)] * 20 + [Judged(0.1, True)] * 20,
+            0.9,
+            0.9,
+        ),  # and the order: only the level is learned
         ([Judged(1.0, True)] * 20, 1.0, 1.0),
     ],
 )
@@ -86,7 +99,9 @@ def test_a_calibration_that_is_right_stays_nearly_as_it_is() -> None:
 def test_an_answer_without_a_probability_has_none_afterwards() -> None:
     answer = Answer("a", 1.0, "1", "T", 0, 0, 1, "a", (0, 1))
     assert RelationLesson(1.0, 3.0, 20).applied(answer) == answer
-    assert log_odds([0.0, 1.0]).tolist() == pytest.approx([-30, 30], abs=0.01)  # 1 - 1e-13 is rounded
+    assert log_odds([0.0, 1.0]).tolist() == pytest.approx(
+        [-30, 30], abs=0.01
+    )  # 1 - 1e-13 is rounded
 
 
 def claim(value: str, probability: float | None = 0.6) -> Claim:
@@ -110,9 +125,17 @@ def claim(value: str, probability: float | None = 0.6) -> Claim:
         ([], False, []),
     ],
 )
-def test_what_people_say_of_the_values_of_a_cell(choices: list[Any], takes_many: bool, said: list[bool]) -> None:
-    decisions = decided(Decision("s", "r", value, choice) for value, choice in choices).get(("s", "r"), {})
-    judged = list(judged_values([claim("Paris"), claim("Rome", 0.2), claim("Oslo", None)], decisions, takes_many))
+def test_what_people_say_of_the_values_of_a_cell(
+    choices: list[Any], takes_many: bool, said: list[bool]
+) -> None:
+    decisions = decided(Decision("s", "r", value, choice) for value, choice in choices).get(
+        ("s", "r"), {}
+    )
+    judged = list(
+        judged_values(
+            [claim("Paris"), claim("Rome", 0.2), claim("Oslo", None)], decisions, takes_many
+        )
+    )
     assert [one.is_right for one in judged] == said
 
 
@@ -125,15 +148,25 @@ def test_a_table_learns_from_decisions_and_forgets_without_them(tmp_path: Path) 
     rejected, others = [*of_relation][:LEAST], [*of_relation][LEAST:]
     path = tmp_path / "decisions.jsonl"
     lines = [
-        {"subject": name, "relation": "occupation", "value": of_relation[name].value, "decision": "reject"}
+        {
+            "subject": name,
+            "relation": "occupation",
+            "value": of_relation[name].value,
+            "decision": "reject",
+        }
         for name in rejected
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    after = kb.fill(rows, ["country", "occupation"], tmp_path / "out.csv", min_probability=0, decisions=path)
+    after = kb.fill(
+        rows, ["country", "occupation"], tmp_path / "out.csv", min_probability=0, decisions=path
+    )
     lesson = learned([Judged(of_relation[name].probability or 0, False) for name in rejected])
     assert lesson is not None
     assert (after.counts.taught, after.counts.asked) == ({"occupation": LEAST}, 0)
-    assert "decisions taught how sure to be of occupation from 10" in _lines(after, None, check=False)[0]
+    assert (
+        "decisions taught how sure to be of occupation from 10"
+        in _lines(after, None, check=False)[0]
+    )
     now = {(one.subject, one.relation): one.probability for one in after.claims}
     assert others
     for name in others:

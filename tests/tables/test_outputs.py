@@ -1,4 +1,6 @@
-"""Claim tables: pandas, duckdb's protocol and a CSV reader find every claim as it is, and no formula."""
+"""Claim tables: pandas, duckdb's protocol and a CSV reader find every claim as it is, and no
+formula.
+"""
 
 import csv
 from dataclasses import replace
@@ -23,9 +25,23 @@ LENGTH = replace(
     accepted=False, normal=QuantityValue("12", "km"),
 )  # fmt: skip
 PLACE = replace(
-    BIRTH, relation="place", value="Warsaw", start=104, end=110, sentence="Warsaw", normal=PageValue("S9", "W")
+    BIRTH,
+    relation="place",
+    value="Warsaw",
+    start=104,
+    end=110,
+    sentence="Warsaw",
+    normal=PageValue("S9", "W"),
 )
-AWFUL = replace(BIRTH, subject="=1+1", relation="@x", title="\tx", page_id="-cmd", normal=None, value="+49 171 1")
+AWFUL = replace(
+    BIRTH,
+    subject="=1+1",
+    relation="@x",
+    title="\tx",
+    page_id="-cmd",
+    normal=None,
+    value="+49 171 1",
+)
 ROWS: list[list[Any]] = [
     ["Marie Curie", "date of birth", "7 November 1867", 0.93, True, "date", "1867-11-07", None, "S1", "Marie Curie",
      2, 120, 135, "She was born on 7 November 1867.", 1],
@@ -49,7 +65,10 @@ def test_a_long_table() -> None:
 def test_csv(tmp_path: Path) -> None:
     assert write_long(tmp_path / "long.csv", [BIRTH, LENGTH, PLACE], "csv") == 0
     expected = [
-        ["" if cell is None else str(cell).lower() if cell in (True, False) else str(cell) for cell in row]
+        [
+            "" if cell is None else str(cell).lower() if cell in (True, False) else str(cell)
+            for cell in row
+        ]
         for row in ROWS
     ]
     assert cells(tmp_path / "long.csv") == [list(COLUMNS), *expected]
@@ -64,7 +83,10 @@ def test_formulas_are_neutralised(tmp_path: Path) -> None:
 def test_tsv_has_a_line_a_claim(tmp_path: Path) -> None:
     write_long(tmp_path / "long.tsv", [LENGTH], "tsv")
     lines = (tmp_path / "long.tsv").read_text("utf-8").splitlines()
-    assert lines[1].split("\t")[-2:] == ['"12 km, ""long"" "', "1"]  # in quotation marks, as other programs read it
+    assert lines[1].split("\t")[-2:] == [
+        '"12 km, ""long"" "',
+        "1",
+    ]  # in quotation marks, as other programs read it
 
 
 def test_parquet_is_read_by_pandas(tmp_path: Path) -> None:
@@ -73,7 +95,10 @@ def test_parquet_is_read_by_pandas(tmp_path: Path) -> None:
     write_long(tmp_path / "long.parquet", [BIRTH, LENGTH, PLACE], "parquet")
     frame = pandas.read_parquet(tmp_path / "long.parquet")
     assert list(frame.columns) == list(COLUMNS)
-    assert [[None if cell is None or cell != cell else cell for cell in row] for row in frame.values.tolist()] == ROWS
+    assert [
+        [None if cell is None or cell != cell else cell for cell in row]
+        for row in frame.values.tolist()
+    ] == ROWS
     assert frame["probability"].mean() == pytest.approx(0.93)
     assert [path.name for path in tmp_path.iterdir()] == ["long.parquet"]
 
@@ -113,8 +138,12 @@ def claims(tmp_path: Path) -> Path:
 def test_claims_alone_are_exported_without_properties(claims: Path, tmp_path: Path) -> None:
     counts = export(claims, "rdf", tmp_path / "f.nt")
     assert (counts.claims, counts.accepted) == (2, 1)
-    triple = '<urn:kbq:thing:Marie%20Curie> <urn:kbq:relation:date%20of%20birth> "1867-11-07"^^<{}> .\n'
-    assert (tmp_path / "f.nt").read_text("utf-8") == triple.format("http://www.w3.org/2001/XMLSchema#date")
+    triple = (
+        '<urn:kbq:thing:Marie%20Curie> <urn:kbq:relation:date%20of%20birth> "1867-11-07"^^<{}> .\n'
+    )
+    assert (tmp_path / "f.nt").read_text("utf-8") == triple.format(
+        "http://www.w3.org/2001/XMLSchema#date"
+    )
     export(claims, "rdf", tmp_path / "f.nt", relations=["@date of birth"])
     assert "<http://www.wikidata.org/prop/direct/P569>" in (tmp_path / "f.nt").read_text("utf-8")
     assert origin_of(claims)[1] == []
@@ -122,29 +151,46 @@ def test_claims_alone_are_exported_without_properties(claims: Path, tmp_path: Pa
 
 def test_a_long_table_has_the_format_of_its_ending(claims: Path, tmp_path: Path) -> None:
     export(claims, "long", tmp_path / "f.TSV")
-    assert cells(tmp_path / "f.TSV", delimiter="\t")[1][:3] == ["Marie Curie", "date of birth", "7 November 1867"]
+    assert cells(tmp_path / "f.TSV", delimiter="\t")[1][:3] == [
+        "Marie Curie",
+        "date of birth",
+        "7 November 1867",
+    ]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ({"to": "trig"}, "cannot export to 'trig': choose from rdf, quickstatements, long, review"),
-        ({"to": "long", "ids": "x"}, "long has no Q-numbers, so ids have no effect: leave them out"),
+        (
+            {"to": "long", "ids": "x"},
+            "long has no Q-numbers, so ids have no effect: leave them out",
+        ),
         ({"to": "long", "out": "f.doc"}, "f.doc ends like no table: end it in .csv, .tsv"),
-        ({"out": "f.claims.jsonl"}, "f.claims.jsonl is the file of claims itself: choose another out=…"),
+        (
+            {"out": "f.claims.jsonl"},
+            "f.claims.jsonl is the file of claims itself: choose another out=…",
+        ),
         ({"claims": "no.jsonl"}, "no.jsonl: cannot be read (No such file or directory)"),
-        ({"claims": "bad.claims.jsonl"}, "bad.claims.jsonl is no file of claims, as `kbq fill` writes it: 2 lines di"),
+        (
+            {"claims": "bad.claims.jsonl"},
+            "bad.claims.jsonl is no file of claims, as `kbq fill` writes it: 2 lines di",
+        ),
         ({"claims": "old.claims.jsonl"}, "old.run.json is damaged"),
     ],
 )
-def test_what_cannot_be_exported(words: dict[str, Any], said: str, claims: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_exported(
+    words: dict[str, Any], said: str, claims: Path, tmp_path: Path
+) -> None:
     (tmp_path / "bad.claims.jsonl").write_text('{"subject": "x"}\n[]\n')
     (tmp_path / "old.claims.jsonl").write_bytes(claims.read_bytes())
     (tmp_path / "old.run.json").write_text('{"relations": [{"nam": 1}]}')
     words = {"claims": claims.name, "to": "rdf", "out": "f.nt"} | words
     before = claims.read_bytes()
     with pytest.raises(KbqError) as caught:
-        export(tmp_path / words["claims"], words["to"], tmp_path / words["out"], ids=words.get("ids"))
+        export(
+            tmp_path / words["claims"], words["to"], tmp_path / words["out"], ids=words.get("ids")
+        )
     assert said in str(caught.value)
     assert claims.read_bytes() == before
     assert not (tmp_path / "f.nt").exists()

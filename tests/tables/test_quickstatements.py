@@ -1,4 +1,6 @@
-"""QuickStatements: every command is read back by the grammar of version 1, and what cannot be one is named."""
+"""QuickStatements: every command is read back by the grammar of version 1, and what cannot be one
+is named.
+"""
 
 import json
 import re
@@ -35,7 +37,12 @@ BIRTH = Claim(
 
 
 def saying(value: str, relation: str, normal: Any = None, **more: Any) -> Claim:
-    place: dict[str, Any] = {"start": 104, "end": 104 + len(value), "sentence": value, "metadata": {}}
+    place: dict[str, Any] = {
+        "start": 104,
+        "end": 104 + len(value),
+        "sentence": value,
+        "metadata": {},
+    }
     return replace(BIRTH, value=value, relation=relation, normal=normal, **(place | more))
 
 
@@ -74,7 +81,8 @@ def written(folder: Path, claims: list[Claim]) -> tuple[list[str], list[str]]:
     path = folder / "facts.qs"
     _, left, _ = write_quickstatements(path, claims, SOURCE, RELATIONS, IDS)
     left_out = [
-        json.loads(line)["reason"] for line in path.with_name("facts.qs.left-out.jsonl").read_text("utf-8").splitlines()
+        json.loads(line)["reason"]
+        for line in path.with_name("facts.qs.left-out.jsonl").read_text("utf-8").splitlines()
     ]
     assert left == len(left_out)
     return path.read_text("utf-8").split("\n")[:-1], left_out
@@ -99,8 +107,14 @@ def test_a_command_with_its_reference(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("claim", "expected"),
     [
-        (saying("Warschau", "place of birth", PageValue("S9", "Warsaw")), ["P19", "Q270", "S1683", 'en:"Warschau"']),
-        (saying("12.5 km", "length", QuantityValue("12.5", "km")), ["P2043", "12.5U828224", "S1683", 'en:"12.5 km"']),
+        (
+            saying("Warschau", "place of birth", PageValue("S9", "Warsaw")),
+            ["P19", "Q270", "S1683", 'en:"Warschau"'],
+        ),
+        (
+            saying("12.5 km", "length", QuantityValue("12.5", "km")),
+            ["P2043", "12.5U828224", "S1683", 'en:"12.5 km"'],
+        ),
         (
             saying("7 km", "length", QuantityValue("7", "km", about=True)),
             ["P2043", "7U828224", "P1480", "Q5727902", "S1683", 'en:"7 km"'],
@@ -112,11 +126,20 @@ def test_a_command_with_its_reference(tmp_path: Path) -> None:
             ["P569", "+1867-00-00T00:00:00Z/9", "P1480", "Q5727902", "S1683", 'en:"c. 1867"'],
         ),
         (
-            saying("1867", "date of birth", DateValue("1867", 9), metadata={"url": 'https://x/"\n'}),
+            saying(
+                "1867", "date of birth", DateValue("1867", 9), metadata={"url": 'https://x/"\n'}
+            ),
             ["P569", "+1867-00-00T00:00:00Z/9", "S1683", 'en:"1867"'],
         ),
         (
-            saying("1867", "date of birth", DateValue("1867", 9), subject="Mme Curie", title="Mme Curie", page_id="S9"),
+            saying(
+                "1867",
+                "date of birth",
+                DateValue("1867", 9),
+                subject="Mme Curie",
+                title="Mme Curie",
+                page_id="S9",
+            ),
             ["P569", "+1867-00-00T00:00:00Z/9", "S1683", 'en:"1867"'],
         ),
     ],
@@ -133,7 +156,8 @@ def test_what_a_value_becomes(tmp_path: Path, claim: Claim, expected: list[str])
         (replace(BIRTH, subject="Eve"), "subject 'Eve' has no Q-number: add it to the file of ids"),
         (
             saying("x", "nickname"),
-            "relation 'nickname' has no P-number: write it as property of the relation, or ask for @nickname",
+            "relation 'nickname' has no P-number: write it as property of the relation, or ask "
+            "for @nickname",
         ),
         (
             saying("more than 7", "length", QuantityValue("7", "", bound=">")),
@@ -143,15 +167,22 @@ def test_what_a_value_becomes(tmp_path: Path, claim: Claim, expected: list[str])
             saying("7 to 8", "length", QuantityValue("7", "", to="8")),
             "value '7 to 8' is a bound or a range, not one number",
         ),
-        (saying("x", "other"), "relation 'other' has no P-number: write it as property of the relation"),
+        (
+            saying("x", "other"),
+            "relation 'other' has no P-number: write it as property of the relation",
+        ),
         (
             saying("Rome", "place of birth", PageValue("S7", "Rome")),
             "page 'Rome' (S7) has no Q-number: add it to the file of ids",
         ),
-        (saying("5 mi", "length", QuantityValue("5", "mi")), "unit 'mi' has no Q-number: add it to the file of ids"),
+        (
+            saying("5 mi", "length", QuantityValue("5", "mi")),
+            "unit 'mi' has no Q-number: add it to the file of ids",
+        ),
         (
             saying("12/05/2003", "date of birth"),
-            "value '12/05/2003' is not certainly a page, date or quantity, 'date of birth' not of type text",
+            "value '12/05/2003' is not certainly a page, date or quantity, 'date of birth' not of "
+            "type text",
         ),
     ],
 )
@@ -183,7 +214,9 @@ def test_dates_as_wikidata_has_them(text: str, expected: str) -> None:
     assert time_of(date) == expected
 
 
-@pytest.mark.parametrize(("before", "behind"), [(0, 5000), (5000, 0), (5000, 5000), (700, 760), (749, 749)])
+@pytest.mark.parametrize(
+    ("before", "behind"), [(0, 5000), (5000, 0), (5000, 5000), (700, 760), (749, 749)]
+)
 def test_a_long_quotation_keeps_the_value(tmp_path: Path, before: int, behind: int) -> None:
     sentence = "a" * before + "1867" + "b" * behind
     claim = replace(BIRTH, value="1867", sentence=sentence, start=104 + before, end=108 + before)
@@ -205,8 +238,10 @@ def test_every_text_is_one_field(text: str) -> None:
     [
         ("\ufeffpage\tqid\r\nS1\tQ7186\r\n\r\nCafe\u0301\thttps://www.wikidata.org/wiki/Q30022\nS1\tQ7186\n",
          {"S1": "Q7186", "Café": "Q30022", "CAFE": "Q30022"}),
-        ("name\tid\tclaims\nVienna\tQ1741\t86\nGraz\t\t3\n", {"Vienna": "Q1741", "Graz": ""}),  # half done
-        ("name,city,city id,note,name id\nEve,Vienna,Q1741,Q,Q5\nBob,Graz,,x,Q6\n",  # OpenRefine's, of two columns
+        # Half done.
+        ("name\tid\tclaims\nVienna\tQ1741\t86\nGraz\t\t3\n", {"Vienna": "Q1741", "Graz": ""}),
+        # OpenRefine's, of two columns.
+        ("name,city,city id,note,name id\nEve,Vienna,Q1741,Q,Q5\nBob,Graz,,x,Q6\n",
          {"Vienna": "Q1741", "Graz": "", "Eve": ""}),
         ("Q1741,Vienna\nQ270,Warsaw\n", {"Vienna": "Q1741", "warsaw": "Q270"}),
         ("US\tQ30\nus\tQ1\n", {"US": "Q30", "us": "Q1", "Us": ""}),  # alike, and different
@@ -231,7 +266,8 @@ def test_ids_that_are_none_are_named(tmp_path: Path) -> None:
     )
     path.write_text("name\tid\nVienna\tGraz\n")
     with pytest.raises(
-        KbqError, match=r"ids.tsv has no Q-number, such as Q7186: write names, and the Q-number of each"
+        KbqError,
+        match=r"ids.tsv has no Q-number, such as Q7186: write names, and the Q-number of each",
     ):
         read_ids(path)
 

@@ -29,7 +29,9 @@ def test_names_and_files_make_relations(tmp_path: Path) -> None:
     path = tmp_path / "relations.toml"
     path.write_text(FILE, "utf-8")
     assert relations_of(["date_of_birth", str(path)]) == [
-        Relation("date_of_birth", ("date of birth",), type="date", property="P569"),  # as it is known
+        Relation(
+            "date_of_birth", ("date of birth",), type="date", property="P569"
+        ),  # as it is known
         Relation("place of birth", ("place of birth", "born in"), type="page", property="P19"),
         Relation("children", ("children",), "many", min_probability=0.7),
     ]
@@ -40,21 +42,55 @@ def test_names_and_files_make_relations(tmp_path: Path) -> None:
     ("old", "new", "said"),
     [
         ("type =", "typ =", ":7: place of birth: key 'typ' is unknown: write 'type'"),
-        ("min_probability =", "x =", ":12: children: key 'x' is unknown: choose from query, values, type, min_prob"),
+        (
+            "min_probability =",
+            "x =",
+            ":12: children: key 'x' is unknown: choose from query, values, type, min_prob",
+        ),
         ('"many"', '"some"', ":11: children: values is 'some': choose from one, many"),
-        ('"page"', '"entity"', ":7: place of birth: type is 'entity': choose from text, page, date, quantity"),
+        (
+            '"page"',
+            '"entity"',
+            ":7: place of birth: type is 'entity': choose from text, page, date, quantity",
+        ),
         ("0.7", "70", ":12: children: min_probability is 70: write a number from 0 to 1"),
-        ('"P19"', "19", ":8: place of birth: property is 19: write a P-number of Wikidata, or a whole IRI"),
+        (
+            '"P19"',
+            "19",
+            ":8: place of birth: property is 19: write a P-number of Wikidata, or a whole IRI",
+        ),
         (
             "P19",
             "birth place",
-            ":8: place of birth: property is 'birth place': write a P-number of Wikidata, or a whole IRI",
+            ":8: place of birth: property is 'birth place': write a P-number of Wikidata, or a "
+            "whole IRI",
         ),
-        ('"born in"', "1", ":3: place of birth: query is ['place of birth', 1]: write a text, or a list of texts"),
-        ("[children]", "employer = 1\n[children]", ":10: place of birth: key 'employer' is unknown: choose from"),
-        ('\n["place', 'name = "x"\n["place', ":1: name is outside of a table: write [relation] above it"),
-        ("0.7", "", ": Invalid value (at line 12, column 19): write a table for each relation, such as [employer]"),
-        ('"born in"', '"a [SEP] b"', "relation 'place of birth' is asked as 'a [SEP] b': write words, without [SEP]"),
+        (
+            '"born in"',
+            "1",
+            ":3: place of birth: query is ['place of birth', 1]: write a text, or a list of texts",
+        ),
+        (
+            "[children]",
+            "employer = 1\n[children]",
+            ":10: place of birth: key 'employer' is unknown: choose from",
+        ),
+        (
+            '\n["place',
+            'name = "x"\n["place',
+            ":1: name is outside of a table: write [relation] above it",
+        ),
+        (
+            "0.7",
+            "",
+            ": Invalid value (at line 12, column 19): write a table for each relation, such as "
+            "[employer]",
+        ),
+        (
+            '"born in"',
+            '"a [SEP] b"',
+            "relation 'place of birth' is asked as 'a [SEP] b': write words, without [SEP]",
+        ),
         ("[children]", '["employer"]\n[children]', ""),
     ],
 )
@@ -62,7 +98,11 @@ def test_a_bad_file_is_named_by_line_and_key(old: str, new: str, said: str, tmp_
     path = tmp_path / "relations.toml"
     path.write_text(FILE.replace(old, new, 1), "utf-8")
     if not said:
-        assert [relation.name for relation in relations_of([str(path)])] == ["place of birth", "employer", "children"]
+        assert [relation.name for relation in relations_of([str(path)])] == [
+            "place of birth",
+            "employer",
+            "children",
+        ]
         return
     with pytest.raises(KbqError) as caught:
         relations_of([str(path)])
@@ -71,13 +111,22 @@ def test_a_bad_file_is_named_by_line_and_key(old: str, new: str, said: str, tmp_
 
 BOMBS = {
     "a key of many parts": (".".join(["a"] * 100_000) + " = 1", "write a table for each relation"),
-    "a table of many parts": ("[" + " . ".join(["a"] * 50_000) + "]", "write a table for each relation"),
-    "tables of quoted parts": ('["' + '"."'.join(["a"] * 50_000) + '"]', "write a table for each relation"),
+    "a table of many parts": (
+        "[" + " . ".join(["a"] * 50_000) + "]",
+        "write a table for each relation",
+    ),
+    "tables of quoted parts": (
+        '["' + '"."'.join(["a"] * 50_000) + '"]',
+        "write a table for each relation",
+    ),
     "a key of many parts behind a quotation mark": (
         "a = { x = '''a'#''', " + "b." * 100_000 + "c = 1 }",
         "write a table for each relation",
     ),
-    "a text without an end": ('[a]\nquery = "' + '\\"' * 300_000, "write a table for each relation"),
+    "a text without an end": (
+        '[a]\nquery = "' + '\\"' * 300_000,
+        "write a table for each relation",
+    ),
     "deep lists": ("a = " + "[" * 100_000, "its lists are nested too deeply"),
     "deep tables": ("a = " + "{a=" * 100_000, "its lists are nested too deeply"),
     "many brackets": ("[" * 100_000, "write a table for each relation"),
@@ -90,7 +139,10 @@ BOMBS = {
         "".join(f"[r{n}]\nvalues = 'one'\n" for n in range(20_000)) + "[z]\nvalue = 1",
         ":40002: z: key",
     ),
-    "a large file": ("# " + "x" * 2**20, "has 1,048,578 bytes, 1,048,576 at most are read: divide it"),
+    "a large file": (
+        "# " + "x" * 2**20,
+        "has 1,048,578 bytes, 1,048,576 at most are read: divide it",
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""Review: the page works in a browser from a file, runs no text of a corpus, and gives decisions that kbq reads."""
+"""Review: the page works in a browser from a file, runs no text of a corpus, and gives decisions
+that kbq reads.
+"""
 
 import html.parser
 import json
@@ -83,7 +85,9 @@ def test_claims_are_data_and_nothing_is_loaded(page: Path, tmp_path: Path) -> No
     assert [len(views) for views in json.loads(data)["views"]] == [2, 1, 2, 1]
     assert script == without.scripts[1]
     assert not re.search(r"src=|https?://", text.replace(data, "").replace(script, ""))
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch|import\(", script)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch|import\(", script
+    )
 
 
 @given(st.text(st.characters(exclude_categories=())))
@@ -98,7 +102,9 @@ def test_the_script_is_javascript(page: Path, tmp_path: Path) -> None:
     if not node:
         pytest.skip("node is not installed")
     (tmp_path / "script.js").write_text(Scripts(page.read_text("utf-8")).scripts[1], "utf-8")
-    checked = subprocess.run([node, "--check", tmp_path / "script.js"], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        [node, "--check", tmp_path / "script.js"], capture_output=True, text=True, check=False
+    )
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
@@ -133,8 +139,13 @@ def test_a_value_shows_its_evidence(opened: Any) -> None:
     assert evidence.locator("blockquote").text_content() == BIRTH.sentence
     assert evidence.locator("a").get_attribute("href") == "https://example.org/c"
     assert "page S1, paragraph 2" in evidence.text_content()
-    assert evidence.locator("abbr").get_attribute("title") == "page S1, paragraph 2, characters 122–137"
-    assert "93 % · 3 places say the same · filled by kbq · date 1867-11-07" in evidence.text_content()
+    assert (
+        evidence.locator("abbr").get_attribute("title")
+        == "page S1, paragraph 2, characters 122–137"
+    )
+    assert (
+        "93 % · 3 places say the same · filled by kbq · date 1867-11-07" in evidence.text_content()
+    )
     assert evidence.locator("li").all_text_contents() == ["1867 40 % · Pierre CurieIn 1867."]
 
 
@@ -194,7 +205,10 @@ def downloaded(tab: Any, path: Path) -> list[dict[str, Any]]:
 def test_decisions_by_keyboard_are_downloaded_and_read_by_kbq(opened: Any, tmp_path: Path) -> None:
     for key in "araru":  # Marie's two, then Eve's accepted, Paris rejected, which is undone
         opened.keyboard.press(key)
-    assert opened.locator("#done").text_content() == "3 of 4 reviewed: 2 accepted, 1 rejected, 0 corrected"
+    assert (
+        opened.locator("#done").text_content()
+        == "3 of 4 reviewed: 2 accepted, 1 rejected, 0 corrected"
+    )
     opened.keyboard.press("r")
     lines = downloaded(opened, tmp_path / "d.jsonl")
     assert lines == [
@@ -204,7 +218,9 @@ def test_decisions_by_keyboard_are_downloaded_and_read_by_kbq(opened: Any, tmp_p
         for claim, decision in zip(CLAIMS, ("accept", "reject", "accept", "reject"), strict=True)
     ]  # fmt: skip
     found = read_decisions(tmp_path / "d.jsonl")
-    assert {cell: {value: one.choice for value, one in values.items()} for cell, values in found.items()} == {
+    assert {
+        cell: {value: one.choice for value, one in values.items()} for cell, values in found.items()
+    } == {
         ("Marie Curie", "date of birth"): {"7 november 1867": "accept"},
         ("Marie Curie", "place of birth"): {"warsaw": "reject"},
         (EVIL, EVIL): {normalised(EVIL): "accept"},
@@ -222,26 +238,43 @@ def test_another_value_is_accepted_typed_or_none_is(opened: Any, tmp_path: Path)
     opened.keyboard.press("c")
     assert opened.evaluate("document.activeElement.closest('form').className") == "correct"
     opened.keyboard.type("War")
-    assert opened.locator("#suggestions option").evaluate_all("all => all.map(one => one.value)") == ["Warsaw"]
+    assert opened.locator("#suggestions option").evaluate_all(
+        "all => all.map(one => one.value)"
+    ) == ["Warsaw"]
     opened.keyboard.type(f"  {EVIL}")
     opened.keyboard.press("Enter")
     opened.keyboard.press("j")
     opened.keyboard.press("n")
-    assert opened.locator("#done").text_content() == "3 of 4 reviewed: 0 accepted, 0 rejected, 3 corrected"
-    assert opened.locator("#rows .instead").all_text_contents() == ["1867", f"War {EVIL}", "left empty"]
+    assert (
+        opened.locator("#done").text_content()
+        == "3 of 4 reviewed: 0 accepted, 0 rejected, 3 corrected"
+    )
+    assert opened.locator("#rows .instead").all_text_contents() == [
+        "1867",
+        f"War {EVIL}",
+        "left empty",
+    ]
     assert [(line["value"], line["decision"], line.get("page_id"), line["reviewer"]) for line in
             downloaded(opened, tmp_path / "d.jsonl")] == [
         ("1867", "accept", "S2", "Eve"), ("Warsaw", "reject", "S1", "Eve"), (f"War {EVIL}", "accept", None, "Eve"),
         ("", "accept", None, "Eve"),
     ]  # fmt: skip
     opened.reload()
-    assert opened.locator("#done").text_content() == "3 of 4 reviewed: 0 accepted, 0 rejected, 3 corrected"
+    assert (
+        opened.locator("#done").text_content()
+        == "3 of 4 reviewed: 0 accepted, 0 rejected, 3 corrected"
+    )
     assert "accepted “1867”: Eve, " in opened.locator("#evidence").text_content()
     opened.locator("#evidence li button").click()  # once more: taken back
-    assert opened.locator("#done").text_content() == "2 of 4 reviewed: 0 accepted, 0 rejected, 2 corrected"
+    assert (
+        opened.locator("#done").text_content()
+        == "2 of 4 reviewed: 0 accepted, 0 rejected, 2 corrected"
+    )
 
 
-def test_all_that_are_filled_are_accepted_and_undone_at_once_also_after_a_reload(opened: Any) -> None:
+def test_all_that_are_filled_are_accepted_and_undone_at_once_also_after_a_reload(
+    opened: Any,
+) -> None:
     opened.keyboard.press("r")
     opened.get_by_role("button", name="Accept the 1 filled").click()
     accepted = "2 of 4 reviewed: 1 accepted, 1 rejected, 0 corrected"
@@ -254,11 +287,16 @@ def test_all_that_are_filled_are_accepted_and_undone_at_once_also_after_a_reload
 
     opened.on("dialog", dismissed)
     opened.get_by_role("button", name="Accept 2 guesses…").click()
-    assert asked == ["2 values are below the threshold: kbq left their cells empty. Accept all of them?"]
+    assert asked == [
+        "2 values are below the threshold: kbq left their cells empty. Accept all of them?"
+    ]
     assert opened.locator("#done").text_content() == accepted
     opened.reload()
     opened.get_by_role("button", name="Undo").click()
-    assert opened.locator("#done").text_content() == "1 of 4 reviewed: 0 accepted, 1 rejected, 0 corrected"
+    assert (
+        opened.locator("#done").text_content()
+        == "1 of 4 reviewed: 0 accepted, 1 rejected, 0 corrected"
+    )
     assert opened.get_by_role("button", name="Undo").is_enabled()  # the rejection
 
 
@@ -297,7 +335,9 @@ def test_a_typed_day_is_a_fact_and_what_may_be_anything_is_named(
     typed: str, written: str, browser: Any, tmp_path: Path
 ) -> None:
     relations = [Relation("date of birth", ("date of birth",), type="date")]
-    born = replace(BIRTH, start=108, end=108 + len(BIRTH.value), sentence=BIRTH.value, alternatives=())
+    born = replace(
+        BIRTH, start=108, end=108 + len(BIRTH.value), sentence=BIRTH.value, alternatives=()
+    )
     write_review(tmp_path / "facts.html", [born], SOURCE, relations)
     tab = browser.new_page()
     tab.add_init_script(LIST)
@@ -310,7 +350,9 @@ def test_a_typed_day_is_a_fact_and_what_may_be_anything_is_named(
         tab.get_by_role("button", name="RDF").click()
     download.value.save_as(tmp_path / "facts.nt")
     subject = "<urn:kbq:thing:Marie%20Curie> <urn:kbq:relation:date%20of%20birth>"
-    assert (tmp_path / "facts.nt").read_text("utf-8") == (f"{subject} {written}\n" if written else "")
+    assert (tmp_path / "facts.nt").read_text("utf-8") == (
+        f"{subject} {written}\n" if written else ""
+    )
     assert tab.locator("#said").inner_text()[:22] == ("" if written else "1 of 1 values are not ")
     tab.close()
 
@@ -323,7 +365,10 @@ def test_decisions_by_mouse_stay(opened: Any) -> None:
     accept.nth(0).click()  # taken back
     accept.nth(3).click()
     opened.reload()
-    assert opened.locator("#done").text_content() == "2 of 4 reviewed: 1 accepted, 1 rejected, 0 corrected"
+    assert (
+        opened.locator("#done").text_content()
+        == "2 of 4 reviewed: 1 accepted, 1 rejected, 0 corrected"
+    )
     pressed = opened.locator("#rows [aria-pressed=true]")
     assert pressed.evaluate_all("all => all.map(one => one.dataset.choice)") == ["reject", "accept"]
     opened.locator("#facets").get_by_role("button", name="Likely 1").click()
@@ -347,18 +392,28 @@ def cells(tab: Any) -> list[str]:
 
 
 def test_the_table_is_seen_as_it_is(table: Any) -> None:
-    assert table.locator("#sheet thead th").all_inner_texts() == ["subject", "date of birth", "place of birth", EVIL]
+    assert table.locator("#sheet thead th").all_inner_texts() == [
+        "subject",
+        "date of birth",
+        "place of birth",
+        EVIL,
+    ]
     assert table.locator("#cells th").all_inner_texts() == ["Marie Curie", EVIL, "Pierre Curie"]
     assert cells(table) == [
         "date of birth, 7 November 1867, 93 %", "place of birth, Warsaw, 71 %", f"{EVIL}, left empty, guess {EVIL}",
         "place of birth, left empty, guess Paris, 20 %",
     ]  # fmt: skip
-    colours = table.locator("#cells .cell").evaluate_all("all => all.map(one => getComputedStyle(one).backgroundColor)")
+    colours = table.locator("#cells .cell").evaluate_all(
+        "all => all.map(one => getComputedStyle(one).backgroundColor)"
+    )
     assert len(set(colours[:2])) == 2
     assert colours[2] == colours[3] == "rgba(0, 0, 0, 0)"  # open
     assert table.locator("#claims").is_hidden()
     table.get_by_role("button", name="Claims").click()
-    assert (values(table), table.locator("#sheet").is_hidden()) == ([one.value for one in CLAIMS], True)
+    assert (values(table), table.locator("#sheet").is_hidden()) == (
+        [one.value for one in CLAIMS],
+        True,
+    )
 
 
 def test_keys_decide_on_the_cell_that_was_chosen(table: Any, tmp_path: Path) -> None:
@@ -369,7 +424,10 @@ def test_keys_decide_on_the_cell_that_was_chosen(table: Any, tmp_path: Path) -> 
     table.get_by_role("button", name="place of birth, Warsaw").click()
     table.keyboard.press("ArrowLeft")
     assert table.locator("#evidence h2").inner_text() == "7 November 1867"
-    assert table.evaluate("document.activeElement.textContent") == "date of birth, 7 November 1867, 93 %"
+    assert (
+        table.evaluate("document.activeElement.textContent")
+        == "date of birth, 7 November 1867, 93 %"
+    )
     table.keyboard.press("a")  # which goes on to the next
     table.keyboard.press("1")
     assert table.locator("#evidence h2").inner_text() == "Warsaw"
@@ -389,7 +447,9 @@ def test_rows_are_found_sorted_and_selected(table: Any) -> None:
     facets, names = table.locator("#facets"), table.locator("#cells th")
     facets.get_by_role("button", name="Unsure 1").click()
     assert names.all_inner_texts() == ["Marie Curie"]
-    assert [label for label in cells(table) if "date" in label] == ["date of birth, 7 November 1867, 93 %"]
+    assert [label for label in cells(table) if "date" in label] == [
+        "date of birth, 7 November 1867, 93 %"
+    ]
     assert table.locator("#cells .faded").count() == 1
     table.locator("#cells .faded").click()  # does not fit, but keys act on it all the same
     table.keyboard.press("a")
@@ -415,10 +475,16 @@ def test_the_past_is_seen_and_taken_back(table: Any) -> None:
     for key in "arh":
         table.keyboard.press(key)
     past = table.locator("#past li")
-    assert past.locator(".what").all_inner_texts() == ["rejected “Warsaw”", "accepted “7 November 1867”"]
+    assert past.locator(".what").all_inner_texts() == [
+        "rejected “Warsaw”",
+        "accepted “7 November 1867”",
+    ]
     assert all(text.startswith("Eve · ") for text in past.locator("small").all_inner_texts())
     past.nth(1).get_by_role("button", name="Take back").click()
-    assert past.locator(".what").all_inner_texts() == ["took back “7 November 1867”", "rejected “Warsaw”"]
+    assert past.locator(".what").all_inner_texts() == [
+        "took back “7 November 1867”",
+        "rejected “Warsaw”",
+    ]
     assert cells(table)[0] == "date of birth, 7 November 1867, 93 %"
     table.get_by_role("button", name="Undo").click()
     assert cells(table)[0] == "date of birth, 7 November 1867, accepted"
@@ -428,13 +494,17 @@ def test_the_past_is_seen_and_taken_back(table: Any) -> None:
 
 
 def cpu_seconds(tab: Any, act: Callable[[], None]) -> float:
-    """The CPU seconds that the page's main thread takes for an act, which no other process can make longer."""
+    """The CPU seconds that the page's main thread takes for an act, which no other process can make
+    longer.
+    """
     protocol = tab.context.new_cdp_session(tab)
     protocol.send("Performance.enable", {"timeDomain": "threadTicks"})
 
     def seconds() -> float:
         metrics = protocol.send("Performance.getMetrics")["metrics"]
-        return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+        return float(
+            next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+        )
 
     before = seconds()
     act()
@@ -447,7 +517,8 @@ def test_a_table_of_5000_rows(browser: Any, tmp_path: Path) -> None:
     for number in range(5000):
         chance = {"probability": number % 100 / 100, "accepted": number % 100 >= 50}
         claims += [
-            saying("Rome", subject=f"Person {number}", relation=name, **chance) for name in ("born in", "died in")
+            saying("Rome", subject=f"Person {number}", relation=name, **chance)
+            for name in ("born in", "died in")
         ]
     write_review(tmp_path / "large.html", claims, SOURCE)
     tab = browser.new_page()
@@ -458,11 +529,20 @@ def test_a_table_of_5000_rows(browser: Any, tmp_path: Path) -> None:
     tab.get_by_role("button", name="Next", exact=True).click()
     assert tab.locator("#cells th").first.inner_text() == "Person 100"
     tab.keyboard.press("a")
-    assert tab.locator("#facets .swatch").all_inner_texts() == ["Likely", "Unsure", "Left empty", "Accepted"]
+    assert tab.locator("#facets .swatch").all_inner_texts() == [
+        "Likely",
+        "Unsure",
+        "Left empty",
+        "Accepted",
+    ]
     tab.get_by_label("Search").fill("person 4999")
     assert tab.locator("#cells th").all_inner_texts() == ["Person 4999"]
     tab.get_by_role("button", name="Show all").click()
-    for name, first in (("subject", "Person 0"), ("subject", "Person 4999"), ("died in", "Person 0")):
+    for name, first in (
+        ("subject", "Person 0"),
+        ("subject", "Person 4999"),
+        ("died in", "Person 0"),
+    ):
         assert cpu_seconds(tab, tab.locator("#sheet thead").get_by_text(name).click) < 1
         assert tab.locator("#cells th").first.inner_text() == first
     tab.get_by_label("Select all rows that are shown").check()
@@ -490,20 +570,31 @@ def test_keys_in_a_field_are_letters(opened: Any) -> None:
     opened.keyboard.press("/")
     opened.keyboard.type("arj")
     assert opened.get_by_label("Search").input_value() == "arj"
-    assert opened.locator("#done").text_content() == "0 of 4 reviewed: 0 accepted, 0 rejected, 0 corrected"
+    assert (
+        opened.locator("#done").text_content()
+        == "0 of 4 reviewed: 0 accepted, 0 rejected, 0 corrected"
+    )
 
 
 def test_a_browser_that_keeps_nothing_says_so(browser: Any, page: Path) -> None:
     tab = browser.new_page()
-    tab.add_init_script("Object.defineProperty(window, 'localStorage', {get() { throw new Error('denied') }})")
+    tab.add_init_script(
+        "Object.defineProperty(window, 'localStorage', {get() { throw new Error('denied') }})"
+    )
     tab.goto(page.as_uri())
     tab.keyboard.press("a")
     tab.locator("#done.warning").wait_for()
-    assert tab.locator("#done").text_content().startswith("This browser keeps no decisions: download them")
+    assert (
+        tab.locator("#done")
+        .text_content()
+        .startswith("This browser keeps no decisions: download them")
+    )
     tab.close()
 
 
-def test_the_policy_of_the_page_forbids_other_scripts_and_all_requests(browser: Any, page: Path) -> None:
+def test_the_policy_of_the_page_forbids_other_scripts_and_all_requests(
+    browser: Any, page: Path
+) -> None:
     tab = browser.new_page()
     said: list[str] = []
     tab.on("console", lambda message: said.append(message.text))
@@ -529,12 +620,19 @@ def test_every_width_fits(opened: Any, width: int) -> None:
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
     for _ in range(3):
         opened.keyboard.press("j")
-    row, panel = opened.locator("tr.chosen").bounding_box(), opened.locator("#evidence").bounding_box()
+    row, panel = (
+        opened.locator("tr.chosen").bounding_box(),
+        opened.locator("#evidence").bounding_box(),
+    )
     assert row["y"] + row["height"] <= (800 if width == 1400 else panel["y"] + 1)
 
 
 def test_ten_thousand_claims_are_reviewed(browser: Any, tmp_path: Path) -> None:
-    write_review(tmp_path / "many.html", (saying(f"value {n}", subject=f"subject {n}") for n in range(10_000)), SOURCE)
+    write_review(
+        tmp_path / "many.html",
+        (saying(f"value {n}", subject=f"subject {n}") for n in range(10_000)),
+        SOURCE,
+    )
     tab = browser.new_page()
     tab.set_default_timeout(120_000)
     tab.add_init_script(LIST)
@@ -545,7 +643,10 @@ def test_ten_thousand_claims_are_reviewed(browser: Any, tmp_path: Path) -> None:
         """for (let n = 0; n < 20; n++) document.dispatchEvent(new KeyboardEvent("keydown", {key: n % 2 ? "r" : "a"}));
         document.querySelector("[data-sort=value]").click();"""
     )
-    assert tab.locator("#done").text_content() == "20 of 10,000 reviewed: 10 accepted, 10 rejected, 0 corrected"
+    assert (
+        tab.locator("#done").text_content()
+        == "20 of 10,000 reviewed: 10 accepted, 10 rejected, 0 corrected"
+    )
     assert values(tab)[:3] == ["value 0", "value 1", "value 2"]
     tab.get_by_role("button", name="Next").click()
     assert tab.locator("#place").text_content() == "101–200 of 10,000"

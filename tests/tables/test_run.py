@@ -28,7 +28,9 @@ def test_answers_come_back_as_they_were_found(sample: KnowledgeBase, tmp_path: P
 @pytest.mark.parametrize(
     "line", [b"{}", b"[]", b'{"query": 1, "answers": []}', b'{"query": "a"}', b"\xff", b'{"query"']
 )
-def test_a_damaged_line_is_named_and_an_unfinished_one_cut_off(line: bytes, sample: KnowledgeBase) -> None:
+def test_a_damaged_line_is_named_and_an_unfinished_one_cut_off(
+    line: bytes, sample: KnowledgeBase
+) -> None:
     whole = b'{"query": "q", "answers": []}\n'
     file = BytesIO(whole + line)
     assert AnswerCache(sample.searcher.shards, file)["q"] == []
@@ -38,11 +40,14 @@ def test_a_damaged_line_is_named_and_an_unfinished_one_cut_off(line: bytes, samp
 
 
 @pytest.mark.parametrize(
-    "answer", ["[]", '[1.0, "no such page", 0, 0, 4, [0, 4], 0.5]', '[1.0, "S001", 99, 0, 4, [0, 4], 0.5]']
+    "answer",
+    ["[]", '[1.0, "no such page", 0, 0, 4, [0, 4], 0.5]', '[1.0, "S001", 99, 0, 4, [0, 4], 0.5]'],
 )
 def test_an_answer_from_elsewhere_is_damage(answer: str, sample: KnowledgeBase) -> None:
     kept = AnswerCache(
-        sample.searcher.shards, BytesIO(f'{{"query": "q", "answers": [{answer}]}}\n'.encode()), "a.jsonl"
+        sample.searcher.shards,
+        BytesIO(f'{{"query": "q", "answers": [{answer}]}}\n'.encode()),
+        "a.jsonl",
     )
     with pytest.raises(KbqError, match=r"a\.jsonl is damaged: delete it to ask again"):
         kept["q"]

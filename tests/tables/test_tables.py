@@ -33,7 +33,9 @@ from kbq.tables.tables import (
 )
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-NAMES = st.lists(st.text("abc éß,\"'\t", min_size=1, max_size=4), min_size=1, max_size=3, unique=True).filter(
+NAMES = st.lists(
+    st.text("abc éß,\"'\t", min_size=1, max_size=4), min_size=1, max_size=3, unique=True
+).filter(
     lambda names: any(name.strip() for name in names)  # a blank header is an empty file
 )
 
@@ -84,7 +86,11 @@ def test_a_thousand_columns_and_a_compressed_file(file: Callable[..., Path]) -> 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("t.csv", b"", "t.csv is empty: write a header with the names of the columns, and rows below it"),
+        (
+            "t.csv",
+            b"",
+            "t.csv is empty: write a header with the names of the columns, and rows below it",
+        ),
         ("t.csv", b" \n\n", "t.csv is empty: write a header"),
         ("t.csv", b"a,b,a\n", "t.csv has 2 columns 'a': give each its own name"),
         ("t.csv", b"a,b\n1,2,3\n", "t.csv has 1 rows that cannot be used"),
@@ -92,13 +98,23 @@ def test_a_thousand_columns_and_a_compressed_file(file: Callable[..., Path]) -> 
         ("t.tsv", b"a\tb\n1\t2\t\n", "t.tsv has 1 rows that cannot be used"),
         ("t.json", b'[{"a": 1}, 2]', "t.json:1: 2 is not a JSON object: write an array"),
         ("t.json", b'[{"a": 1}\n{"a": 2}]', "t.json:1: not JSON (',' or ']' is missing)"),
-        ("t.csv", b'a,b\n1,"2\n', "t.csv:2: unexpected end of data: is it a CSV or TSV file, and all its quotation"),
+        (
+            "t.csv",
+            b'a,b\n1,"2\n',
+            "t.csv:2: unexpected end of data: is it a CSV or TSV file, and all its quotation",
+        ),
         ("t.jsonl", b'{"a": 1}\nx\n', "t.jsonl:2: not JSON"),
         ("t.parquet", b"no", "t.parquet cannot be read"),
-        ("t.xls", b"PK", "t.xls is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV"),
+        (
+            "t.xls",
+            b"PK",
+            "t.xls is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV",
+        ),
     ],
 )
-def test_a_bad_table_is_one_sentence(name: str, content: bytes, said: str, file: Callable[..., Path]) -> None:
+def test_a_bad_table_is_one_sentence(
+    name: str, content: bytes, said: str, file: Callable[..., Path]
+) -> None:
     with pytest.raises(KbqError) as caught:
         read_table(file(name, content))
     assert said in str(caught.value)
@@ -117,8 +133,14 @@ TABLES = {
         b'subject\n"' + (LONG + b"\n") * 9 + b'"\n',
         "1,048,576 at most are read: divide it",
     ),
-    "line.csv": (b"x" * (2**20 + 2), ":1: the line has 1,048,577 bytes, 1,048,576 at most are read: divide it"),
-    "deep.jsonl": (b'{"a": ' + b"[" * 200 + b"]" * 200 + b"}", "its lists are nested more than 100 deep"),
+    "line.csv": (
+        b"x" * (2**20 + 2),
+        ":1: the line has 1,048,577 bytes, 1,048,576 at most are read: divide it",
+    ),
+    "deep.jsonl": (
+        b'{"a": ' + b"[" * 200 + b"]" * 200 + b"}",
+        "its lists are nested more than 100 deep",
+    ),
 }
 
 
@@ -133,18 +155,26 @@ def test_a_table_that_is_too_large_is_one_sentence(
         read_table(file(name, compress(content)))
 
 
-def test_parquet_that_is_too_large_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_that_is_too_large_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arrow = pytest.importorskip("pyarrow", reason="Parquet needs it")
     parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs it")
     monkeypatch.setattr(row_reader, "SECONDS", 1.0)
     text = "x" * 2**20
     columns = {
-        "equal texts": arrow.DictionaryArray.from_arrays(arrow.array([0] * 2000), arrow.array([text])),
-        "in lists": arrow.ListArray.from_arrays([0, 2000], arrow.DictionaryArray.from_arrays([0] * 2000, [text])),
+        "equal texts": arrow.DictionaryArray.from_arrays(
+            arrow.array([0] * 2000), arrow.array([text])
+        ),
+        "in lists": arrow.ListArray.from_arrays(
+            [0, 2000], arrow.DictionaryArray.from_arrays([0] * 2000, [text])
+        ),
         "rows": arrow.nulls(50_000_000),
     }
     for name, column in columns.items():
-        parquet.write_table(arrow.table({"s": column}), tmp_path / f"{name}.parquet", compression="zstd")
+        parquet.write_table(
+            arrow.table({"s": column}), tmp_path / f"{name}.parquet", compression="zstd"
+        )
     said = r"at most are read: divide it|to read: divide it into several tables, or save it as CSV"
     for path in sorted(tmp_path.iterdir()):
         assert path.stat().st_size < 200_000
@@ -157,7 +187,10 @@ def test_parquet_keeps_all_kinds_of_texts(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs it")
     kinds = [pyarrow.string(), pyarrow.large_string(), pyarrow.string_view(), pyarrow.binary()]
     columns = {str(kind): pyarrow.array(["a", None, "a"], kind) for kind in kinds}
-    columns |= {"coded": pyarrow.array(["a", None, "a"]).dictionary_encode(), "lists": pyarrow.array([["x"], [], None])}
+    columns |= {
+        "coded": pyarrow.array(["a", None, "a"]).dictionary_encode(),
+        "lists": pyarrow.array([["x"], [], None]),
+    }
     columns["structures"] = pyarrow.array([{"b": "y"}, None, {"b": None}])
     table = pyarrow.table(columns)
     parquet.write_table(table, tmp_path / "t.parquet")
@@ -196,12 +229,27 @@ def test_what_is_written_as_tsv_is_read_as_it_was_here_and_elsewhere(
 
 
 @pytest.mark.parametrize(
-    "text", ["=1+1", "@SUM(A1)", "-cmd|x", " =1", "\t1", "\n=1", "+a", "＝1", '=HYPERLINK("http://e.org")', "-5+cmd|x"]
+    "text",
+    [
+        "=1+1",
+        "@SUM(A1)",
+        "-cmd|x",
+        " =1",
+        "\t1",
+        "\n=1",
+        "+a",
+        "＝1",
+        '=HYPERLINK("http://e.org")',
+        "-5+cmd|x",
+    ],
 )
 def test_whatever_comes_from_a_corpus_is_no_formula(text: str, tmp_path: Path) -> None:
     table = Table(("page_id", "subject"), [{"page_id": text, "subject": f"{text}|b"}]).all_filled()
     filled = replace(
-        table, columns=("page_id", "subject", text), rows=[dict(table.rows[0]) | {text: text}], before=table
+        table,
+        columns=("page_id", "subject", text),
+        rows=[dict(table.rows[0]) | {text: text}],
+        before=table,
     )
     for written in (table, filled):
         write_table(written, tmp_path / "t.csv", "csv")
@@ -212,8 +260,14 @@ def test_whatever_comes_from_a_corpus_is_no_formula(text: str, tmp_path: Path) -
 
 
 def test_only_what_was_filled_gets_an_apostrophe(tmp_path: Path) -> None:
-    before = Table(("s", "own", "new"), [{"s": "=1+1", "own": "@x", "new": ""}, {"s": "b", "own": "", "new": ""}])
-    rows = [before.rows[0] | {"new": "=cmd|x"}, dict(before.rows[1]) | {"own": "-5", "new": ["@a", "b"]}]  # type: ignore[operator]
+    before = Table(
+        ("s", "own", "new"),
+        [{"s": "=1+1", "own": "@x", "new": ""}, {"s": "b", "own": "", "new": ""}],
+    )
+    rows = [
+        before.rows[0] | {"new": "=cmd|x"},
+        dict(before.rows[1]) | {"own": "-5", "new": ["@a", "b"]},
+    ]  # type: ignore[operator]
     table = replace(before, rows=rows, before=before)
     assert write_table(table, tmp_path / "t.csv", "csv") == 2
     assert (tmp_path / "t.csv").read_text() == "s,own,new\n=1+1,@x,'=cmd|x\nb,-5,'@a|b\n"
@@ -223,7 +277,9 @@ def test_only_what_was_filled_gets_an_apostrophe(tmp_path: Path) -> None:
 
 def test_tsv_has_no_form_for_tabs_and_line_ends(tmp_path: Path) -> None:
     table = Table(("s",), [{"s": "a"}, {"s": "a\nb"}])
-    with pytest.raises(KbqError, match="row 2 has a tab or a line end in 's', which TSV cannot hold: write CSV"):
+    with pytest.raises(
+        KbqError, match="row 2 has a tab or a line end in 's', which TSV cannot hold: write CSV"
+    ):
         refuse_unwritable(table, "tsv")
     before = Table(("s",), [{"s": ""}])
     write_table(Table(("s",), [{"s": "a\n b"}], before=before), tmp_path / "t.tsv", "tsv")
@@ -235,16 +291,27 @@ def test_parquet_keeps_the_types_of_what_was_not_filled(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs it")
     parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs it")
     times = pyarrow.array([1, None], pyarrow.timestamp("ns"))
-    arrow = pyarrow.table({"s": ["a", "b"], "year": [1815, None], "at": times, "many": pyarrow.nulls(2)})
+    arrow = pyarrow.table(
+        {"s": ["a", "b"], "year": [1815, None], "at": times, "many": pyarrow.nulls(2)}
+    )
     parquet.write_table(arrow, tmp_path / "in.parquet")
     before = read_table(tmp_path / "in.parquet")
     assert before.rows[1] == {"s": "b", "year": None, "at": None, "many": None}
-    rows = [before.rows[0], dict(before.rows[1]) | {"year": "1852", "many": ["x", "y"], "new": "=z"}]
+    rows = [
+        before.rows[0],
+        dict(before.rows[1]) | {"year": "1852", "many": ["x", "y"], "new": "=z"},
+    ]
     write_table(
-        replace(before, columns=(*before.columns, "new"), rows=rows, before=before), tmp_path / "out", "parquet"
+        replace(before, columns=(*before.columns, "new"), rows=rows, before=before),
+        tmp_path / "out",
+        "parquet",
     )
     schema = parquet.read_schema(tmp_path / "out")
-    assert [str(schema.field(name).type) for name in ("at", "year", "new")] == ["timestamp[ns]", "int64", "string"]
+    assert [str(schema.field(name).type) for name in ("at", "year", "new")] == [
+        "timestamp[ns]",
+        "int64",
+        "string",
+    ]
     frame = pandas.read_parquet(tmp_path / "out")
     assert frame["year"].tolist() == [1815, 1852]
     assert frame["new"][1] == "=z"
@@ -253,12 +320,17 @@ def test_parquet_keeps_the_types_of_what_was_not_filled(tmp_path: Path) -> None:
 
 def test_a_table_of_rows() -> None:
     assert Table.of([{"a": 1}, {"b": "x"}]).columns == ("a", "b")
-    for rows, said in (([1], "row 1 of the table is 1: give a mapping"), ({"a": 1}, "the table is {'a': 1}")):
+    for rows, said in (
+        ([1], "row 1 of the table is 1: give a mapping"),
+        ({"a": 1}, "the table is {'a': 1}"),
+    ):
         with pytest.raises(KbqError, match=said):
             Table.of(rows)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("value", "texts"), [("|a| b", ["a", "b"]), (1815, ["1815"]), ([None, "x"], ["x"])])
+@pytest.mark.parametrize(
+    ("value", "texts"), [("|a| b", ["a", "b"]), (1815, ["1815"]), ([None, "x"], ["x"])]
+)
 def test_the_values_of_a_cell(value: object, texts: list[str]) -> None:
     assert texts_of(value) == texts
 
@@ -295,7 +367,9 @@ def test_what_is_filled_into_parquet_has_the_type_of_its_column_where_it_can(
     assert (found and found.to_pylist()) == (None if stored is None else [None, stored])
 
 
-def test_empty_columns_at_the_end_go_back_as_they_were(file: Callable[..., Path], tmp_path: Path) -> None:
+def test_empty_columns_at_the_end_go_back_as_they_were(
+    file: Callable[..., Path], tmp_path: Path
+) -> None:
     before = read_table(file("t.csv", b"name,born,,\nAda,,,\n,,,\n"))
     rows = [dict(row) | {"died": "x"} for row in before.rows]
     table = replace(before, columns=(*before.columns, "died"), rows=rows, before=before)

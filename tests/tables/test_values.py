@@ -133,18 +133,28 @@ TYPED_ALONE: dict[str, dict[ValueType | None, DateValue | QuantityValue | None]]
 @pytest.mark.parametrize("text", DATES)
 def test_dates(text: str) -> None:
     assert normal_form(text) == normal_form(f" {text}\n", "date") == DateValue(*DATES[text])
-    assert [normal_form(text, other) for other in ("text", "page", "quantity")] == [None, None, None]
+    assert [normal_form(text, other) for other in ("text", "page", "quantity")] == [
+        None,
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("text", QUANTITIES)
 def test_quantities(text: str) -> None:
-    assert normal_form(text) == normal_form(f" {text}\n", "quantity") == QuantityValue(*QUANTITIES[text])
+    assert (
+        normal_form(text)
+        == normal_form(f" {text}\n", "quantity")
+        == QuantityValue(*QUANTITIES[text])
+    )
     assert [normal_form(text, other) for other in ("text", "page", "date")] == [None, None, None]
 
 
 @pytest.mark.parametrize("text", DOUBTFUL)
 def test_a_doubtful_text_has_no_normal_form(text: str) -> None:
-    if not (text.isascii() and text.isdigit()):  # a large number is one, where a quantity is expected
+    if not (
+        text.isascii() and text.isdigit()
+    ):  # a large number is one, where a quantity is expected
         assert (normal_form(text, "quantity"), normal_form(text, "date")) == (None, None)
     assert normal_form(text) is None
 
@@ -159,7 +169,9 @@ ANY_DAY = st.dates(min_value=date(1582, 10, 15), max_value=date(2999, 12, 31))
 
 
 def a_way_to_write(form: str, day: date, draw: st.DataObject) -> str:
-    """Write a date in one of the forms, with or without what it may lack, its words in one of their spellings."""
+    """Write a date in one of the forms, with or without what it may lack, its words in one of their
+    spellings.
+    """
     while optional := re.search(r"\[([^\[\]]*)\]", form):
         form = form.replace(optional[0], draw.draw(st.sampled_from(["", optional[1]])), 1)
     month, weekday = calendar.month_name[day.month], calendar.day_name[day.weekday()]
@@ -169,9 +181,15 @@ def a_way_to_write(form: str, day: date, draw: st.DataObject) -> str:
         "month": [month, month.upper(), month.lower(), month[:3], f"{month[:3]}."],
         "year": [str(day.year), f"{day.year} AD", f"AD {day.year}", f"{day.year} CE"],
         "weekday": [weekday, weekday[:3], f"{weekday[:3].lower()}."],
-        "roman": [["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"][day.month - 1]],
+        "roman": [
+            ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"][
+                day.month - 1
+            ]
+        ],
     }
-    return form.format(**{part: draw.draw(st.sampled_from(ways)) for part, ways in spellings.items()})
+    return form.format(
+        **{part: draw.draw(st.sampled_from(ways)) for part, ways in spellings.items()}
+    )
 
 
 @pytest.mark.parametrize("form", dates.FORMS)
@@ -188,7 +206,9 @@ def test_every_form_gives_the_date_back(form: str, day: date, draw: st.DataObjec
         == date_of_cell(f"{text} or thereabouts")
         == DateValue(f"{expected.edtf}~", precision)
     )
-    clock = draw.draw(st.sampled_from([" 00:00", " 12:30:05", ", 9:05 PM", " 00:00:00 GMT", " 00:00:00.000Z"]))
+    clock = draw.draw(
+        st.sampled_from([" 00:00", " 12:30:05", ", 9:05 PM", " 00:00:00 GMT", " 00:00:00.000Z"])
+    )
     if precision == 11:
         assert date_of_cell(text + clock) == date_of_cell(f"{text} ({day.isoformat()})") == expected
 
@@ -200,7 +220,9 @@ def test_what_kbq_writes_itself_is_read_as_it_was(year: int, precision: int, day
     edtf = sign + ends.get(precision, f"{digits}-{day.month:02}-{min(day.day, 28):02}")
     value = dates._value(edtf, precision)
     assert date_of_cell(time_of(value)) == value  # of QuickStatements
-    assert date_of_cell(time_of(value).partition("/")[0]) or precision < 11 or year < 0  # of Wikidata
+    assert (
+        date_of_cell(time_of(value).partition("/")[0]) or precision < 11 or year < 0
+    )  # of Wikidata
     assert date_of_cell(edtf) == value
     if precision > 8:
         assert date_of_cell(f"{edtf}~") == DateValue(f"{edtf}~", precision, value.julian)
@@ -221,16 +243,28 @@ def test_numeric_dates_are_read_only_where_both_orders_agree_or_one_is_impossibl
     assert normal_form(f"{first}{separator}{second:02}{separator}{year}") == expected
 
 
-@given(st.integers(1000, 10**15), st.integers(0, 99), st.sampled_from(["", " km", " million", " million US dollars"]))
+@given(
+    st.integers(1000, 10**15),
+    st.integers(0, 99),
+    st.sampled_from(["", " km", " million", " million US dollars"]),
+)
 def test_every_number_comes_back(whole: int, cents: int, tail: str) -> None:
     found = normal_form(f"{whole:,}.{cents:02}{tail}", "quantity")
     assert isinstance(found, QuantityValue)
-    assert Decimal(found.number) == (whole + Decimal(cents) / 100) * (10**6 if "million" in tail else 1)
+    assert Decimal(found.number) == (whole + Decimal(cents) / 100) * (
+        10**6 if "million" in tail else 1
+    )
     assert found.unit == tail.replace("million", "").strip()
-    assert normal_form(found.number, "quantity") in (QuantityValue(found.number, ""), None)  # 1234.567 may be doubtful
+    assert normal_form(found.number, "quantity") in (
+        QuantityValue(found.number, ""),
+        None,
+    )  # 1234.567 may be doubtful
 
 
-@given(st.text("0123456789.,-–/ cCaAdDbBthMay's$km", max_size=20), st.sampled_from([None, "date", "quantity"]))
+@given(
+    st.text("0123456789.,-–/ cCaAdDbBthMay's$km", max_size=20),
+    st.sampled_from([None, "date", "quantity"]),
+)
 def test_no_text_is_too_strange(text: str, type: ValueType | None) -> None:
     found = normal_form(text, type)
     if isinstance(found, QuantityValue):
@@ -330,7 +364,10 @@ AROUND: dict[str, tuple[Any, ...] | None] = {
 }
 
 
-@given(ANY_DAY, st.sampled_from(["Z", "+02:00", "-05:30", "+0200", "T00:00:00Z", "T12:30:00.000+01:00"]))
+@given(
+    ANY_DAY,
+    st.sampled_from(["Z", "+02:00", "-05:30", "+0200", "T00:00:00Z", "T12:30:00.000+01:00"]),
+)
 def test_a_day_of_xml_schema_has_a_zone(day: date, zone: str) -> None:
     expected = DateValue(day.isoformat(), 11)
     assert date_of_cell(f"{day.isoformat()}{zone}") == expected
@@ -343,27 +380,50 @@ def test_a_day_of_xml_schema_has_a_zone(day: date, zone: str) -> None:
     assert date_of_cell(f"{day.year}-00") is None  # a season
 
 
-STYLES = ["{} (O.S.)", "{} O.S.", "{} (Old Style)", "{}, old style", "{} (Julian calendar)", "{} (Julian)", "{} [OS]"]
+STYLES = [
+    "{} (O.S.)",
+    "{} O.S.",
+    "{} (Old Style)",
+    "{}, old style",
+    "{} (Julian calendar)",
+    "{} (Julian)",
+    "{} [OS]",
+]
 
 
 @given(ANY_DAY, st.sampled_from(STYLES))
 def test_an_old_style_day_is_that_of_the_julian_calendar(day: date, form: str) -> None:
-    julian = pytest.importorskip("convertdate.julian", reason="convertdate knows calendars: pip install convertdate")
+    julian = pytest.importorskip(
+        "convertdate.julian", reason="convertdate knows calendars: pip install convertdate"
+    )
     text = f"{day.day} {calendar.month_name[day.month]} {day.year}"
     found = date_of(form.format(text))
     assert found == DateValue(day.isoformat(), 11, True)
     before, behind = form.split("{}")
     assert date_of(text, before, behind) == found
-    assert gregorian(found) == "{:04}-{:02}-{:02}".format(*julian.to_gregorian(day.year, day.month, day.day))
+    assert gregorian(found) == "{:04}-{:02}-{:02}".format(
+        *julian.to_gregorian(day.year, day.month, day.day)
+    )
 
 
-@given(ANY_DAY, st.integers(1, 20), st.sampled_from(["–", "-", " to ", " and ", "/", " – "]), st.booleans())
+@given(
+    ANY_DAY,
+    st.integers(1, 20),
+    st.sampled_from(["–", "-", " to ", " and ", "/", " – "]),
+    st.booleans(),
+)
 def test_of_two_days_none_is_the_day(day: date, days: int, by: str, is_american: bool) -> None:
     last = day + timedelta(days)
     month, last_month = calendar.month_name[day.month], calendar.month_name[last.month]
-    parts = [f"{day.day}{'' if month == last_month else ' ' + month}", f"{last.day} {last_month} {last.year}"]
+    parts = [
+        f"{day.day}{'' if month == last_month else ' ' + month}",
+        f"{last.day} {last_month} {last.year}",
+    ]
     if is_american:
-        parts = [f"{month} {day.day}", f"{'' if month == last_month else last_month + ' '}{last.day}, {last.year}"]
+        parts = [
+            f"{month} {day.day}",
+            f"{'' if month == last_month else last_month + ' '}{last.day}, {last.year}",
+        ]
     if last.year != day.year:
         return
     found = normal_form(by.join(parts), "date")
@@ -377,24 +437,41 @@ def test_of_two_days_none_is_the_day(day: date, days: int, by: str, is_american:
 
 @pytest.mark.slow
 def test_dateparser_reads_the_same_days() -> None:
-    """A thousand random days in forms that it knows; it reads weekdays that are wrong, and 2-digit years."""
-    dateparser = pytest.importorskip("dateparser", reason="dateparser reads dates: pip install dateparser")
+    """A thousand random days in forms that it knows; it reads weekdays that are wrong, and 2-digit
+    years.
+    """
+    dateparser = pytest.importorskip(
+        "dateparser", reason="dateparser reads dates: pip install dateparser"
+    )
     draw = random.Random(6)
-    forms = ["{d} {m} {y}", "{m} {d}, {y}", "{d}{th} {m} {y}", "{y}-{n:02}-{d:02}", "{w}, {d} {m} {y}", "{d} {s} {y}"]
+    forms = [
+        "{d} {m} {y}",
+        "{m} {d}, {y}",
+        "{d}{th} {m} {y}",
+        "{y}-{n:02}-{d:02}",
+        "{w}, {d} {m} {y}",
+        "{d} {s} {y}",
+    ]
     for _ in range(1000):
-        day = date.fromordinal(draw.randrange(date(1583, 1, 1).toordinal(), date(2100, 1, 1).toordinal()))
+        day = date.fromordinal(
+            draw.randrange(date(1583, 1, 1).toordinal(), date(2100, 1, 1).toordinal())
+        )
         th = {1: "st", 2: "nd", 3: "rd"}.get(0 if day.day in (11, 12, 13) else day.day % 10, "th")
         month = calendar.month_name[day.month]
         parts = {"d": day.day, "m": month, "s": month[:3], "y": day.year, "n": day.month, "th": th}
         text = draw.choice(forms).format(w=calendar.day_name[day.weekday()], **parts)
-        assert date_of(text) == DateValue(dateparser.parse(text, languages=["en"]).date().isoformat(), 11), text
+        assert date_of(text) == DateValue(
+            dateparser.parse(text, languages=["en"]).date().isoformat(), 11
+        ), text
 
 
 @pytest.mark.parametrize("text", AROUND)
 def test_a_date_is_never_more_exact_than_what_stands_around_it(text: str) -> None:
     before, value, behind = text.split("|")
     wanted = AROUND[text]
-    assert normal_form(value, "date", before, behind) == (None if wanted is None else DateValue(*wanted))
+    assert normal_form(value, "date", before, behind) == (
+        None if wanted is None else DateValue(*wanted)
+    )
 
 
 SAME = [
@@ -494,7 +571,12 @@ def test_what_differs_differs(one: str, other: str) -> None:
 
 
 def test_german_is_a_language_where_one_is_asked_for() -> None:
-    for relation, is_country in (("citizenship", True), ("", True), ("native language", False), ("demonym", False)):
+    for relation, is_country in (
+        ("citizenship", True),
+        ("", True),
+        ("native language", False),
+        ("demonym", False),
+    ):
         assert agree("German", "Germany", relation) == is_country
         assert (keys_of("German", relation) == keys_of("Germany", relation)) == is_country
         assert agree("Germany", "Federal Republic of Germany", relation)
@@ -519,14 +601,32 @@ def test_comparing_is_reflexive_and_symmetric(one: str, other: str) -> None:
 @given(st.integers(1, 2999), st.integers(1, 12), st.integers(1, 28), st.booleans())
 def test_a_date_is_read_as_it_was_written(year: int, month: int, day: int, is_iso: bool) -> None:
     name = calendar.month_name[month]
-    text = f"{year:04}-{month:02}-{day:02}" if is_iso else f"{day} {name} {year}{' AD' if year < 100 else ''}"
+    text = (
+        f"{year:04}-{month:02}-{day:02}"
+        if is_iso
+        else f"{day} {name} {year}{' AD' if year < 100 else ''}"
+    )
     found = date_of_cell(text)
     assert found is not None
-    assert (found.edtf, found.julian) == (f"{year:04}-{month:02}-{day:02}", (year, month, day) < (1582, 10, 15))
+    assert (found.edtf, found.julian) == (
+        f"{year:04}-{month:02}-{day:02}",
+        (year, month, day) < (1582, 10, 15),
+    )
     assert date_of_cell(found.edtf) == found
 
 
-MARKS = ("", "c. ", "ca. ", "circa ", "about ", "~", "± ", "probably ", "in the region of ", "around the year ")
+MARKS = (
+    "",
+    "c. ",
+    "ca. ",
+    "circa ",
+    "about ",
+    "~",
+    "± ",
+    "probably ",
+    "in the region of ",
+    "around the year ",
+)
 
 
 @given(
@@ -541,17 +641,26 @@ def test_a_normal_form_is_never_more_precise_than_its_text(
     name = calendar.month_name[month] if month else ""
     date = order.format(d=day, m=name, y=year, n=month) if is_written else f"{name} {year}".strip()
     precision = 11 if is_written else 10 if month else 9
-    for found in (date_of(date, before, behind, is_date=True), date_of_cell(f"{before}{date}{behind}")):
+    for found in (
+        date_of(date, before, behind, is_date=True),
+        date_of_cell(f"{before}{date}{behind}"),
+    ):
         if found is None:
             continue
         assert found.precision <= precision
-        assert len(found.edtf.rstrip("~?").split("-")) == max(1, precision - 8) or found.precision < 9
+        assert (
+            len(found.edtf.rstrip("~?").split("-")) == max(1, precision - 8) or found.precision < 9
+        )
         assert not (before or behind) or found.edtf[-1] in "~?X"
 
 
 @pytest.mark.parametrize(
     ("text", "day"),
-    [("4 October 1582", "1582-10-14"), ("15 March 44 BC", "-0043-03-13"), ("29 February 1500", "1500-03-10")],
+    [
+        ("4 October 1582", "1582-10-14"),
+        ("15 March 44 BC", "-0043-03-13"),
+        ("29 February 1500", "1500-03-10"),
+    ],
 )
 def test_a_julian_day_has_another_name_in_the_gregorian_calendar(text: str, day: str) -> None:
     found = date_of(text)

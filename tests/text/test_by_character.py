@@ -1,4 +1,6 @@
-"""EM and F1 by character: CMRC's rule, written out plainly here, agrees on random texts and on DRCD."""
+"""EM and F1 by character: CMRC's rule, written out plainly here, agrees on random texts and on
+DRCD.
+"""
 
 import json
 import lzma
@@ -50,7 +52,9 @@ def test_random_texts_score_as_by_the_plain_rule() -> None:
     rng = random.Random(5)
     for _ in range(400):
         texts = [
-            "".join(rng.choices("韩国公司的年Nexon12，。 《》", k=rng.randint(1, 9))).strip() or "国" for _ in range(3)
+            "".join(rng.choices("韩国公司的年Nexon12，。 《》", k=rng.randint(1, 9))).strip()
+            or "国"
+            for _ in range(3)
         ]
         texts = [re.sub(r"\s+", "", text) for text in texts]
         em, f1 = scores_by_character(texts[0], texts[1:])

@@ -1,4 +1,6 @@
-"""HTML of notebooks: answers, tables and evaluations show their evidence, and no text of a corpus is markup."""
+"""HTML of notebooks: answers, tables and evaluations show their evidence, and no text of a corpus
+is markup.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -11,7 +13,9 @@ from kbq.kilt.analysis import ScoreTable as Report
 from kbq.tables.tables import Table
 
 EVIL = "<script>alert(1)</script>"
-ANSWER = Answer("Warsaw", 2.5, "S1", "Marie Curie", 0, 4, 10, "The Warsaw of old.", (4, 10), {}, 0.92)
+ANSWER = Answer(
+    "Warsaw", 2.5, "S1", "Marie Curie", 0, 4, 10, "The Warsaw of old.", (4, 10), {}, 0.92
+)
 
 
 def test_an_answer_is_marked_in_its_sentence_beside_its_probability() -> None:
@@ -26,9 +30,21 @@ def test_an_answer_is_marked_in_its_sentence_beside_its_probability() -> None:
 
 
 def test_no_text_is_markup() -> None:
-    evil = replace(ANSWER, text=EVIL, title=EVIL, page_id='"' + EVIL, context=EVIL + "\ud800", start=0, end=len(EVIL))
+    evil = replace(
+        ANSWER,
+        text=EVIL,
+        title=EVIL,
+        page_id='"' + EVIL,
+        context=EVIL + "\ud800",
+        start=0,
+        end=len(EVIL),
+    )
     table = Table.of([{EVIL: EVIL}])
-    for shown in (Answers([evil])._repr_html_(), table._repr_html_(), Report(EVIL, {EVIL: "text"}, [(EVIL,)]).html()):
+    for shown in (
+        Answers([evil])._repr_html_(),
+        table._repr_html_(),
+        Report(EVIL, {EVIL: "text"}, [(EVIL,)]).html(),
+    ):
         assert "<script" not in shown
         assert "&lt;script" in shown
         shown.encode("utf-8")
@@ -49,7 +65,8 @@ NOTEBOOK = (
     "import kbq; kb = kbq.KnowledgeBase.sample(device='cpu')",
     "kb.query('Marie Curie [SEP] place of birth', k=2)",
     "kb.fill([{'subject': 'Marie Curie'}], ['place of birth'])",
-    "gold = [{'id': n, 'input': 'a [SEP] b', 'output': [{'answer': 'x', 'provenance': []}]} for n in range(4)]\n"
+    "gold = [{'id': n, 'input': 'a [SEP] b', 'output': [{'answer': 'x', 'provenance': []}]} for n "
+    "in range(4)]\n"
     "kbq.evaluate(gold, gold, 'slot_filling', by='relation')",
 )
 

@@ -11,8 +11,12 @@ from kbq.text import normal_forms as letters
 from kbq.text.normal_forms import Form, is_normal, normal_form
 
 FORMS = get_args(Form)
-# Marks of several classes, some that decompose, three letters that decompose into marks alone, Hangul, and a letter.
-TEXTS = st.text("ae\u0301\u0327\u0323\u0344\u0345\u3099\uff9e\u0f73\u0f75\u0f81\u1100\u1161é\u1e09 ", max_size=30)
+# Marks of several classes, some that decompose, three letters that decompose into marks alone,
+# Hangul, and a letter.
+TEXTS = st.text(
+    "ae\u0301\u0327\u0323\u0344\u0345\u3099\uff9e\u0f73\u0f75\u0f81\u1100\u1161é\u1e09 ",
+    max_size=30,
+)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,4 +1,6 @@
-"""Visible text: what controls a terminal is shown as an escape, ordinary text of all scripts stays as it is."""
+"""Visible text: what controls a terminal is shown as an escape, ordinary text of all scripts stays
+as it is.
+"""
 
 import json
 
@@ -15,7 +17,10 @@ ESCAPED = [
     ("\x00\x08\x7f", r"\x00\x08\x7f"),
     ("\x9b2J\x85\x90", r"\x9b2J\x85\x90"),
     ("photo_\u202egnp.exe", r"photo_\u202egnp.exe"),
-    ("\u202a\u202b\u202c\u202d\u2066\u2067\u2068\u2069", r"\u202a\u202b\u202c\u202d\u2066\u2067\u2068\u2069"),
+    (
+        "\u202a\u202b\u202c\u202d\u2066\u2067\u2068\u2069",
+        r"\u202a\u202b\u202c\u202d\u2066\u2067\u2068\u2069",
+    ),
     ("\u200e\u200f\u061c", r"\u200e\u200f\u061c"),
     ("a\u2028b\u2029c", r"a\u2028b\u2029c"),
     ("pay\u200bpal \u2060\ufeff\u2064", r"pay\u200bpal \u2060\ufeff\u2064"),

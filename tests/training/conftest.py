@@ -46,7 +46,12 @@ def few_passages() -> list[Passage]:
         return TrainingQuery("", text, ((start, start + len(answer)),), (answer,))
 
     return [
-        Passage("Marie", short, (query("born in?", short, "Paris"), query("Marie [SEP] birth", short, "Marie")), "a"),
+        Passage(
+            "Marie",
+            short,
+            (query("born in?", short, "Paris"), query("Marie [SEP] birth", short, "Marie")),
+            "a",
+        ),
         Passage("the city", LONG, (query("Curie [SEP] place of birth", LONG, "river"),), "b"),
     ]
 

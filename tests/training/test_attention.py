@@ -54,7 +54,9 @@ def test_a_network_learns_the_same_with_it(
 ) -> None:
     backward = mock.Mock(wraps=attention._backward)
     monkeypatch.setattr(attention, "_backward", backward)
-    trained = pretrained_backbone(make_checkpoint(tmp_path, bert_config(hidden_act=activation))).double()
+    trained = pretrained_backbone(
+        make_checkpoint(tmp_path, bert_config(hidden_act=activation))
+    ).double()
     ids = torch.randint(5, 50, (3, 9))
     mask = (torch.arange(9) < torch.tensor([9, 4, 6])[:, None]).long()
     gradients = []

@@ -25,7 +25,10 @@ from kbq.training.batches import (
 from kbq.training.encoders import EncoderRun
 from kbq.training.settings import TrainingSettings
 
-TEXT = "Marie Curie was born in Zug, in the city of Zug by the river, in the river, of the city of Warsaw in Paris."
+TEXT = (
+    "Marie Curie was born in Zug, in the city of Zug by the river, in the river, of the city of "
+    "Warsaw in Paris."
+)
 
 
 def passage(group: str, *lengths: int) -> PreparedPassage:
@@ -40,7 +43,10 @@ def query(text: str, *answers: str) -> TrainingQuery:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(5, 60), min_size=1, max_size=3)), max_size=40),
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.lists(st.integers(5, 60), min_size=1, max_size=3)),
+        max_size=40,
+    ),
     st.integers(60, 400),
     st.integers(0, 5),
 )
@@ -79,9 +85,19 @@ def test_there_is_little_padding() -> None:
 
 
 def test_prepare(model: Model) -> None:
-    queries = [query("Where?", "Zug"), query("city " * 40, "Zug"), query("Who?", "Curie"), query("Why?", "Paris")]
-    passages = [Passage("Marie", TEXT, tuple(queries), "g"), Passage("T", TEXT, (query("river " * 40, "Zug"),), "g")]
-    (prepared,), unusable = prepare(model.query_tokenizer, model.config.window, passages, max_queries=3)
+    queries = [
+        query("Where?", "Zug"),
+        query("city " * 40, "Zug"),
+        query("Who?", "Curie"),
+        query("Why?", "Paris"),
+    ]
+    passages = [
+        Passage("Marie", TEXT, tuple(queries), "g"),
+        Passage("T", TEXT, (query("river " * 40, "Zug"),), "g"),
+    ]
+    (prepared,), unusable = prepare(
+        model.query_tokenizer, model.config.window, passages, max_queries=3
+    )
     assert unusable == (2, 1)
     assert model.tokenizer.convert_ids_to_tokens(prepared.queries[0])[0] == "[CLS]"
     assert len(prepared.queries) == len(prepared.answers) == len(prepared.golds) == 2
@@ -107,7 +123,14 @@ def test_equal_answers_have_equal_numbers(model: Model) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "span"),
-    [("Marie", (0, 0)), ("Marie Curie", (0, 1)), ("Zug", (5, 7)), ("Zu", (5, 7)), ("g,", (5, 8)), ("Paris", (27, 27))],
+    [
+        ("Marie", (0, 0)),
+        ("Marie Curie", (0, 1)),
+        ("Zug", (5, 7)),
+        ("Zu", (5, 7)),
+        ("g,", (5, 8)),
+        ("Paris", (27, 27)),
+    ],
 )
 def test_token_span(answer: str, span: tuple[int, int], model: Model) -> None:
     (tokens,) = tokenize(model.tokenizer, [TEXT])
@@ -129,7 +152,10 @@ def test_collate_marks_the_tokens_of_the_answers(model: Model) -> None:
     batch = collate(model, prepared)
     ids = batch.windows[0].flatten().tolist()
     assert batch.passage_of_query.tolist() == [0, 0, 1]
-    owned = [[ids[i] for i, owner in enumerate(batch.passage_of_token.tolist()) if owner == n] for n in (0, 1)]
+    owned = [
+        [ids[i] for i, owner in enumerate(batch.passage_of_token.tolist()) if owner == n]
+        for n in (0, 1)
+    ]
     for mine, text in zip(owned, (TEXT, "in Paris"), strict=True):
         assert mine == tokenize(model.tokenizer, [text])[0].ids
     for row, starts, ends in (
@@ -147,17 +173,30 @@ def test_collate_marks_the_tokens_of_the_answers(model: Model) -> None:
 
 def test_every_owned_token_has_one_place(model: Model) -> None:
     prepared, _ = prepare(
-        model.query_tokenizer, model.config.window, [Passage("Marie", TEXT, (query("Who?", "Curie"),), "g")], 5
+        model.query_tokenizer,
+        model.config.window,
+        [Passage("Marie", TEXT, (query("Who?", "Curie"),), "g")],
+        5,
     )
     cut = prepared[0].windows
     assert all(one.position + one.count == other.position for one, other in pairwise(cut))
 
 
 def test_hard_negatives_join_the_negatives_of_their_query_alone(model: Model) -> None:
-    """The loss is -log of the gold token's share among the tokens of passage and negative, in float64."""
-    text, others = "Marie was born in Paris.", (Negative("Curie", "the river"), Negative("", "the city"))
-    first, second = query_of("born in?", text, "Paris", others), query_of("Marie [SEP] birth", text, "Marie")
-    given = [Passage("Marie", text, (one, second), "g") for one in (first, replace(first, negatives=()))]
+    """The loss is -log of the gold token's share among the tokens of passage and negative, in
+    float64.
+    """
+    text, others = (
+        "Marie was born in Paris.",
+        (Negative("Curie", "the river"), Negative("", "the city")),
+    )
+    first, second = (
+        query_of("born in?", text, "Paris", others),
+        query_of("Marie [SEP] birth", text, "Marie"),
+    )
+    given = [
+        Passage("Marie", text, (one, second), "g") for one in (first, replace(first, negatives=()))
+    ]
     (passage, without), _ = prepare(model.query_tokenizer, model.config.window, given, 9)
     assert [number for number, _ in passage.negatives] == [0]
     assert passages_digest([passage]) != passages_digest([without])
@@ -176,13 +215,26 @@ def test_hard_negatives_join_the_negatives_of_their_query_alone(model: Model) ->
     for side, gold in zip(queries, (batch.gold_starts, batch.gold_ends), strict=True):
         for row, products in enumerate((side.double() @ flat.T).tolist()):
             owner = int(batch.passage_of_query[row])
-            tokens = zip(products, batch.passage_of_token.tolist(), batch.query_of_token.tolist(), strict=True)
+            tokens = zip(
+                products,
+                batch.passage_of_token.tolist(),
+                batch.query_of_token.tolist(),
+                strict=True,
+            )
             counted = [score for score, own, query in tokens if own == owner or query == row]
-            right = [score for score, is_gold in zip(products, gold[row].tolist(), strict=True) if is_gold]
-            by_hand.append(math.log(math.fsum(map(math.exp, counted)) / math.fsum(map(math.exp, right))))
+            right = [
+                score
+                for score, is_gold in zip(products, gold[row].tolist(), strict=True)
+                if is_gold
+            ]
+            by_hand.append(
+                math.log(math.fsum(map(math.exp, counted)) / math.fsum(map(math.exp, right)))
+            )
     assert float(losses["single"]) == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-4)
 
 
-def query_of(text: str, passage: str, answer: str, negatives: tuple[Negative, ...] = ()) -> TrainingQuery:
+def query_of(
+    text: str, passage: str, answer: str, negatives: tuple[Negative, ...] = ()
+) -> TrainingQuery:
     start = passage.index(answer)
     return TrainingQuery("", text, ((start, start + len(answer)),), (answer,), negatives)

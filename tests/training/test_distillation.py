@@ -1,4 +1,6 @@
-"""Distillation: the reader's logits are kept as they are, where the student's tokens stand, whatever is killed."""
+"""Distillation: the reader's logits are kept as they are, where the student's tokens stand,
+whatever is killed.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,14 +30,20 @@ def quiet(done: int, passages: int) -> None:
     pass
 
 
-def test_outputs_are_what_the_reader_says(reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:
+def test_outputs_are_what_the_reader_says(
+    reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path
+) -> None:
     outputs = reader_outputs(reader, few_prepared, tmp_path, quiet)
-    first, second, third = reader.score([example.windows for example in reading_examples(reader, few_prepared)])
+    first, second, third = reader.score(
+        [example.windows for example in reading_examples(reader, few_prepared)]
+    )
     assert outputs.logits[0].shape == (2, 2, len(few_prepared[0].text))
     assert outputs.logits[1].shape == (2, 1, len(few_prepared[1].text))
     assert outputs.logits[0] == pytest.approx(np.stack([first, second], axis=1), rel=1e-2)
     assert outputs.logits[1] == pytest.approx(third[:, None], rel=1e-2)
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) == 4 * (2 * first.shape[1] + third.shape[1])
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) == 4 * (
+        2 * first.shape[1] + third.shape[1]
+    )
 
 
 @pytest.mark.parametrize("kept", [0, 1, 30, 31, 250, 10**6])
@@ -69,7 +77,12 @@ def test_a_killed_reading_goes_on(
 def test_another_reader_or_other_passages_are_another_file(
     new_reader: Callable[..., Reader], few_prepared: list[PreparedPassage], tmp_path: Path
 ) -> None:
-    for seed, passages in ((3, few_prepared), (3, few_prepared), (4, few_prepared), (3, few_prepared[:1])):
+    for seed, passages in (
+        (3, few_prepared),
+        (3, few_prepared),
+        (4, few_prepared),
+        (3, few_prepared[:1]),
+    ):
         reader_outputs(new_reader(seed), passages, tmp_path, quiet)
     assert len(list(tmp_path.iterdir())) == 3
 
@@ -88,13 +101,19 @@ def test_one_training_at_a_time_lets_the_reader_read(
             reader_outputs(reader, few_prepared, tmp_path, quiet)
 
 
-def test_a_full_disk_is_said(reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:
+def test_a_full_disk_is_said(
+    reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TrainingError, match=r"cannot be written \(Not a directory\): choose another name"):
+    with pytest.raises(
+        TrainingError, match=r"cannot be written \(Not a directory\): choose another name"
+    ):
         reader_outputs(reader, few_prepared, tmp_path / "file" / "cache", quiet)
 
 
-def test_logits_stand_at_the_tokens_of_their_passage(model: Model, few_prepared: list[PreparedPassage]) -> None:
+def test_logits_stand_at_the_tokens_of_their_passage(
+    model: Model, few_prepared: list[PreparedPassage]
+) -> None:
     batch = collate(model, few_prepared)
     shapes = [(2, len(passage.queries), len(passage.text)) for passage in few_prepared]
     given = [np.arange(np.prod(shape), dtype=np.float16).reshape(shape) for shape in shapes]
@@ -148,12 +167,16 @@ def test_a_reader_that_is_wrong_teaches_nothing(
         said = []
         for passage in few_prepared:
             batch = collate(model, [passage])
-            sides = torch.stack([batch.gold_starts, batch.gold_ends])[:, :, batch.passage_of_token == 0]
+            sides = torch.stack([batch.gold_starts, batch.gold_ends])[
+                :, :, batch.passage_of_token == 0
+            ]
             said.append(torch.where(sides, gold, other).numpy().astype(np.float16))
         return ReaderOutputs(said)
 
     def distilled(outputs: ReaderOutputs, trust_by_gold: bool) -> float:
-        trainer = EncoderRun(model, few_prepared, TrainingSettings(equal_trust=not trust_by_gold), outputs)
+        trainer = EncoderRun(
+            model, few_prepared, TrainingSettings(equal_trust=not trust_by_gold), outputs
+        )
         return float(trainer.losses([0, 1])[0]["distilled"].detach())
 
     right, wrong = taught(60.0, 0.0), taught(-60.0, 0.0)
@@ -179,14 +202,19 @@ def test_nothing_is_to_be_learned_from_oneself(
 ) -> None:
     model = new_model()
     trainer = EncoderRun(model, few_prepared, TrainingSettings(), own_scores(model, few_prepared))
-    other = EncoderRun(model, few_prepared, TrainingSettings(), own_scores(new_model(seed=9), few_prepared))
+    other = EncoderRun(
+        model, few_prepared, TrainingSettings(), own_scores(new_model(seed=9), few_prepared)
+    )
     order = [1, 0]  # not the order in which they were read
     assert float(trainer.losses(order)[0]["distilled"].detach()) == pytest.approx(0, abs=0.01)
     assert float(other.losses(order)[0]["distilled"].detach()) > 0.1
 
 
 def test_a_student_learns_from_a_reader(
-    new_model: Callable[..., Model], reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path
+    new_model: Callable[..., Model],
+    reader: Reader,
+    few_prepared: list[PreparedPassage],
+    tmp_path: Path,
 ) -> None:
     model = new_model()
     settings = TrainingSettings(
@@ -198,5 +226,7 @@ def test_a_student_learns_from_a_reader(
     losses = [step.means["distilled"] for step in steps]
     assert losses[-1] < 0.5 * losses[0]
     plain: list[StepReport] = []
-    EncoderRun(new_model(), few_prepared, replace(settings, epochs=1)).run(tmp_path / "plain.pt", plain.append)
+    EncoderRun(new_model(), few_prepared, replace(settings, epochs=1)).run(
+        tmp_path / "plain.pt", plain.append
+    )
     assert "distilled" not in plain[0].means

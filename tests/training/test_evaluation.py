@@ -8,7 +8,9 @@ from kbq.training.quantisation import ReadingScores, evaluate_reading
 
 
 def passage(text: str, *answers: str) -> Passage:
-    queries = tuple(TrainingQuery("", "Where?", ((0, len(answer)),), (answer,)) for answer in answers)
+    queries = tuple(
+        TrainingQuery("", "Where?", ((0, len(answer)),), (answer,)) for answer in answers
+    )
     return Passage("the city", text, queries, "g")
 
 

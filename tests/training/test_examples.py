@@ -1,4 +1,6 @@
-"""Examples: three formats, answers at their place, moved, lost or doubtful, and files that are none."""
+"""Examples: three formats, answers at their place, moved, lost or doubtful, and files that are
+none.
+"""
 
 import gzip
 import json
@@ -14,7 +16,11 @@ TEXT = "Curie was born in Warsaw; Warsaw is in Poland."
 
 
 def question(text: str, start: int, **fields: object) -> dict[str, object]:
-    return {"id": "q", "question": "Where?", "answers": [{"text": text, "answer_start": start}]} | fields
+    return {
+        "id": "q",
+        "question": "Where?",
+        "answers": [{"text": text, "answer_start": start}],
+    } | fields
 
 
 def squad(*questions: object) -> dict[str, object]:
@@ -24,7 +30,12 @@ def squad(*questions: object) -> dict[str, object]:
     }
 
 
-PLAIN = {"title": "Curie", "context": TEXT, "group": "people", "questions": [question("Warsaw", 18)]}
+PLAIN = {
+    "title": "Curie",
+    "context": TEXT,
+    "group": "people",
+    "questions": [question("Warsaw", 18)],
+}
 QED = {
     "example_id": 7,
     "title_text": "Curie",
@@ -38,10 +49,19 @@ ONE = TrainingQuery("q", "Where?", ((18, 24),), ("Warsaw",))
 @pytest.mark.parametrize(
     ("content", "passage"),
     [
-        (json.dumps(squad(question("Warsaw", 18))), Passage("Marie Curie", TEXT, (ONE,), "Marie Curie")),
-        (json.dumps(squad(question("Warsaw", 18)), indent=2), Passage("Marie Curie", TEXT, (ONE,), "Marie Curie")),
+        (
+            json.dumps(squad(question("Warsaw", 18))),
+            Passage("Marie Curie", TEXT, (ONE,), "Marie Curie"),
+        ),
+        (
+            json.dumps(squad(question("Warsaw", 18)), indent=2),
+            Passage("Marie Curie", TEXT, (ONE,), "Marie Curie"),
+        ),
         (json.dumps(PLAIN), Passage("Curie", TEXT, (ONE,), "people")),
-        (json.dumps({k: v for k, v in PLAIN.items() if k != "group"}), Passage("Curie", TEXT, (ONE,), "Curie")),
+        (
+            json.dumps({k: v for k, v in PLAIN.items() if k != "group"}),
+            Passage("Curie", TEXT, (ONE,), "Curie"),
+        ),
         (json.dumps({"context": TEXT} | question("Warsaw", 18)), Passage("", TEXT, (ONE,), "")),
         (
             "\n" + json.dumps(QED) + "\n\n",
@@ -89,7 +109,11 @@ def test_formats(content: str, passage: Passage, tmp_path: Path) -> None:
         ),
         (question("", 0, answers={"text": ["Poland"]}), ((39, 45),), Repairs(placed=1)),
         (
-            question("", 0, answers=[{"text": t, "answer_start": s} for t, s in [("Warsaw", 18), ("Rome", 3)]]),
+            question(
+                "",
+                0,
+                answers=[{"text": t, "answer_start": s} for t, s in [("Warsaw", 18), ("Rome", 3)]],
+            ),
             ((18, 24),),
             Repairs(right=1, lost=1),
         ),
@@ -101,25 +125,39 @@ def test_formats(content: str, passage: Passage, tmp_path: Path) -> None:
     ],
 )
 def test_answers_are_put_in_their_place(
-    asked: dict[str, object], places: tuple[tuple[int, int], ...] | None, repairs: Repairs, tmp_path: Path
+    asked: dict[str, object],
+    places: tuple[tuple[int, int], ...] | None,
+    repairs: Repairs,
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "examples.json").write_text(json.dumps(squad(asked, question("Poland", 39))))
     ((passage,), counted) = read_examples([tmp_path / "examples.json"])
     assert counted == replace(repairs, right=repairs.right + 1)
-    assert [query.places for query in passage.queries] == [*([places] if places else []), ((39, 45),)]
+    assert [query.places for query in passage.queries] == [
+        *([places] if places else []),
+        ((39, 45),),
+    ]
 
 
 def test_doubtful_places_are_kept_where_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "examples.json").write_text(json.dumps(squad(question("Warsaw", 18, start_inferred=True))))
+    (tmp_path / "examples.json").write_text(
+        json.dumps(squad(question("Warsaw", 18, start_inferred=True)))
+    )
     ((passage,), repairs) = read_examples([tmp_path / "examples.json"], doubtful=True)
     assert (passage.queries, repairs) == ((ONE,), Repairs(right=1))
 
 
 def test_text_is_normalised_and_answers_move_along(tmp_path: Path) -> None:
     asked = question("Curie\u0301", 4)
-    (tmp_path / "e").write_text(json.dumps({"title": "e\u0301", "context": "e\u0301e\u0301 Curie\u0301"} | asked))
+    (tmp_path / "e").write_text(
+        json.dumps({"title": "e\u0301", "context": "e\u0301e\u0301 Curie\u0301"} | asked)
+    )
     ((passage,), repairs) = read_examples([tmp_path / "e"])
-    assert (passage.title, passage.text, passage.queries[0].answers) == ("é", "éé Curié", ("Curié",))
+    assert (passage.title, passage.text, passage.queries[0].answers) == (
+        "é",
+        "éé Curié",
+        ("Curié",),
+    )
     assert passage.queries[0].places == ((3, 8),)
     assert repairs == Repairs(moved=1)
 
@@ -147,13 +185,25 @@ def test_lines_of_one_passage_are_merged_and_files_are_chained(tmp_path: Path) -
         (b'{"data": [', "examples is neither SQuAD JSON, QED, MRQA nor JSON lines"),
         (b'{"data": 7}', "examples is neither SQuAD JSON, QED, MRQA nor JSON lines"),
         (b'{"text": "x"}', "examples:1: 'context' is missing, there are text: write"),
-        (b'{"context": "x", "questions": 5}', r"examples:1: is not such a passage \('int' object is not iterable\)"),
+        (
+            b'{"context": "x", "questions": 5}',
+            r"examples:1: is not such a passage \('int' object is not iterable\)",
+        ),
         (b'{"context": 5, "questions": []}', "examples is neither SQuAD JSON"),
-        (b'{"context": "x", "questions": [{"question": "?", "answers": [5]}]}', "examples:1: is not such a passage"),
-        (b'{"context": "x", "questions": [{"question": "?", "answers": [{}]}]}', "examples:1: 'text' is missing"),
+        (
+            b'{"context": "x", "questions": [{"question": "?", "answers": [5]}]}',
+            "examples:1: is not such a passage",
+        ),
+        (
+            b'{"context": "x", "questions": [{"question": "?", "answers": [{}]}]}',
+            "examples:1: 'text' is missing",
+        ),
         (b'{"context": "x", "questions": [{"question": "?"}]}', "examples:1: 'answers' is missing"),
         (b'{"context": "x", "questions": [{"answers": []}]}', "examples:1: 'question' is missing"),
-        (b'{"context": "x", "question": 5, "answers": [{"text": "x", "answer_start": 0}]}', "is neither SQuAD JSON"),
+        (
+            b'{"context": "x", "question": 5, "answers": [{"text": "x", "answer_start": 0}]}',
+            "is neither SQuAD JSON",
+        ),
         (b"[]", "examples: no passage has a question with an answer in it"),
         (b"no JSON", "examples:1: not JSON"),
         (json.dumps(PLAIN).encode() + b"\n{", "examples:2: not JSON"),
@@ -161,7 +211,9 @@ def test_lines_of_one_passage_are_merged_and_files_are_chained(tmp_path: Path) -
         (b"\x1f\x8b\x08rest", "examples:1: compressed data is damaged"),
     ],
 )
-def test_what_is_no_examples_file_is_refused(content: bytes | None, message: str, tmp_path: Path) -> None:
+def test_what_is_no_examples_file_is_refused(
+    content: bytes | None, message: str, tmp_path: Path
+) -> None:
     if content is not None:
         (tmp_path / "examples").write_bytes(content)
     with pytest.raises(TrainingError, match=message) as refusal:
@@ -170,7 +222,9 @@ def test_what_is_no_examples_file_is_refused(content: bytes | None, message: str
 
 
 def test_no_text_is_trained_on_and_scored_on() -> None:
-    passages = [Passage("T", f"text {number % 40}", (), "g") for number in range(80)]  # each twice, as of two files
+    passages = [
+        Passage("T", f"text {number % 40}", (), "g") for number in range(80)
+    ]  # each twice, as of two files
     train, dev = set_aside(passages, None, seed=0)
     assert len(train) + len(dev) == 80
     assert len(dev) == 2 * len({passage.text for passage in dev})
@@ -179,20 +233,30 @@ def test_no_text_is_trained_on_and_scored_on() -> None:
 
 def test_a_passage_called_data_is_no_squad_file(tmp_path: Path) -> None:
     question = {"question": "Where?", "answers": [{"text": "Zug", "answer_start": 0}]}
-    (tmp_path / "q.jsonl").write_text(json.dumps({"title": "data", "context": "Zug", "questions": [question]}))
+    (tmp_path / "q.jsonl").write_text(
+        json.dumps({"title": "data", "context": "Zug", "questions": [question]})
+    )
     ((passage,), _) = read_examples([tmp_path / "q.jsonl"])
     assert (passage.title, passage.text) == ("data", "Zug")
 
 
 def test_hard_negatives_are_read_and_those_with_an_answer_left_out(tmp_path: Path) -> None:
     question = {"question": "Where?", "answers": ["Warsaw"]}
-    river, city = {"title": "Vistula", "context": "a river"}, {"title": "Poland", "context": "Warsaw is in Poland"}
+    river, city = (
+        {"title": "Vistula", "context": "a river"},
+        {"title": "Poland", "context": "Warsaw is in Poland"},
+    )
     record = question | {"negatives": [river, city, city | {"same_phrase": True}]}
     ours = tmp_path / "ours.jsonl"
-    ours.write_text(json.dumps({"title": "Marie", "context": "born in Warsaw", "questions": [record]}) + "\n")
+    ours.write_text(
+        json.dumps({"title": "Marie", "context": "born in Warsaw", "questions": [record]}) + "\n"
+    )
     dpr = tmp_path / "dpr.json"
     found = {"title": "Marie", "text": "born in Warsaw"}
-    near = [{"title": "Vistula", "text": "a river"}, {"title": "Poland", "text": "Warsaw is in Poland"}]
+    near = [
+        {"title": "Vistula", "text": "a river"},
+        {"title": "Poland", "text": "Warsaw is in Poland"},
+    ]
     dpr.write_text(json.dumps([question | {"positive_ctxs": [found], "hard_negative_ctxs": near}]))
     for path, expected in (
         (ours, [("Vistula", "a river"), ("Poland", "Warsaw is in Poland")]),
@@ -200,6 +264,10 @@ def test_hard_negatives_are_read_and_those_with_an_answer_left_out(tmp_path: Pat
     ):
         (passage,), repairs = read_examples(path)
         (query,) = passage.queries
-        assert (passage.title, passage.text, query.answers) == ("Marie", "born in Warsaw", ("Warsaw",))
+        assert (passage.title, passage.text, query.answers) == (
+            "Marie",
+            "born in Warsaw",
+            ("Warsaw",),
+        )
         assert list(query.negatives) == expected
         assert repairs.answering == 1

@@ -26,7 +26,9 @@ SETTINGS = TrainingSettings(epochs=3, batch_tokens=100, learning_rate=1e-2, pre_
 
 @pytest.fixture
 def passages(model: Model, examples_file: Path) -> list[PreparedPassage]:
-    prepared, unusable = prepare(model.query_tokenizer, model.config.window, read_examples([examples_file])[0], 12)
+    prepared, unusable = prepare(
+        model.query_tokenizer, model.config.window, read_examples([examples_file])[0], 12
+    )
     assert (len(prepared), unusable) == (12, (0, 0))
     return prepared
 
@@ -41,7 +43,9 @@ def train(
     return steps_of(EncoderRun(trained, passages, settings), checkpoint, stop)
 
 
-def test_the_losses_fall(new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path) -> None:
+def test_the_losses_fall(
+    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
     reports = train(new_model(), passages, tmp_path / "c.pt", replace(SETTINGS, epochs=12))
     assert [step.step for step in reports] == list(range(1, reports[0].steps + 1))
     for name in ("single", "tokens", "filter"):
@@ -64,15 +68,26 @@ def test_the_same_seed_gives_the_same_loss_curve(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        one, same = (train(new_model(), passages, tmp_path / f"{name}.pt") for name in ("one", "same"))
+        one, same = (
+            train(new_model(), passages, tmp_path / f"{name}.pt") for name in ("one", "same")
+        )
     finally:
         torch.set_num_threads(threads)
     other = train(new_model(), passages, tmp_path / "other.pt", replace(SETTINGS, seed=1))
-    assert [step.means for step in one] == [step.means for step in same] != [step.means for step in other]
+    assert (
+        [step.means for step in one]
+        == [step.means for step in same]
+        != [step.means for step in other]
+    )
 
 
-def test_two_seeds_share_no_epoch(new_model: Callable[..., Model], passages: list[PreparedPassage]) -> None:
-    trainers = [EncoderRun(new_model(), [*passages] * 20, replace(SETTINGS, seed=seed)) for seed in (0, 1, 2)]
+def test_two_seeds_share_no_epoch(
+    new_model: Callable[..., Model], passages: list[PreparedPassage]
+) -> None:
+    trainers = [
+        EncoderRun(new_model(), [*passages] * 20, replace(SETTINGS, seed=seed))
+        for seed in (0, 1, 2)
+    ]
     epochs = [str(list(trainer.epoch(number))) for trainer in trainers for number in range(3)]
     assert len(set(epochs)) == len(epochs)
 
@@ -80,7 +95,8 @@ def test_two_seeds_share_no_epoch(new_model: Callable[..., Model], passages: lis
 def test_accumulated_gradients_are_those_of_the_whole(
     new_model: Callable[..., Model], passages: list[PreparedPassage]
 ) -> None:
-    # Losses that look at one passage at a time; L_neg has fewer negatives in smaller batches, L_filter other weights.
+    # Losses that look at one passage at a time; L_neg has fewer negatives in smaller batches,
+    # L_filter other weights.
     settings = replace(SETTINGS, negatives_weight=0.0, tokens_weight=0.0, filter_weight=0.0)
     parts = [[0, 1, 2], [3], [4, 5]]  # of 6, 2 and 4 queries
     gradients = []
@@ -97,10 +113,15 @@ def test_accumulated_gradients_are_those_of_the_whole(
 
 @pytest.mark.parametrize("accumulate", [2, 4, 100])
 def test_several_batches_make_a_step(
-    accumulate: int, new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+    accumulate: int,
+    new_model: Callable[..., Model],
+    passages: list[PreparedPassage],
+    tmp_path: Path,
 ) -> None:
     batches = EncoderRun(new_model(), passages, SETTINGS).steps
-    reports = train(new_model(), passages, tmp_path / "c.pt", replace(SETTINGS, accumulate=accumulate))
+    reports = train(
+        new_model(), passages, tmp_path / "c.pt", replace(SETTINGS, accumulate=accumulate)
+    )
     assert [step.step for step in reports] == list(range(1, math.ceil(batches / accumulate) + 1))
     assert min(step.size for step in reports) > SETTINGS.batch_tokens  # of one batch: at most that
 
@@ -125,7 +146,10 @@ def test_dropout_leaves_out_other_values_in_every_step(
         for number, share in enumerate((0.0, 0.2, 0.2))
     )
     assert first == again
-    assert all(one.means["single"] != other.means["single"] for one, other in zip(without, first, strict=True))
+    assert all(
+        one.means["single"] != other.means["single"]
+        for one, other in zip(without, first, strict=True)
+    )
     trainer = EncoderRun(new_model(), passages, still)
     trainer.model.phrases.train()
     losses = set()
@@ -184,7 +208,9 @@ def test_epochs_may_differ_in_their_number_of_batches(
 
     def uneven(_: object, __: int, rng: random.Random) -> Iterator[list[int]]:
         assert next(asked, None) is not None, "the loop does not move on"
-        epoch = next(number for number in range(30) if rng.getstate() == random.Random(number).getstate())
+        epoch = next(
+            number for number in range(30) if rng.getstate() == random.Random(number).getstate()
+        )
         return iter([[(epoch + place) % 12] for place in range(sizes[epoch % 4])])
 
     monkeypatch.setattr(batching, "batches", uneven)
@@ -204,11 +230,17 @@ def test_epochs_may_differ_in_their_number_of_batches(
         lambda passages, settings: (passages, replace(settings, learning_rate=1.0)),
         lambda passages, settings: (passages, replace(settings, seed=5)),
         lambda passages, settings: (passages[:-1], settings),
-        lambda passages, settings: ([replace(passages[0], queries=((2, 3, 3),) * 2), *passages[1:]], settings),
+        lambda passages, settings: (
+            [replace(passages[0], queries=((2, 3, 3),) * 2), *passages[1:]],
+            settings,
+        ),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(
-    change: Callable[..., Any], new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+    change: Callable[..., Any],
+    new_model: Callable[..., Model],
+    passages: list[PreparedPassage],
+    tmp_path: Path,
 ) -> None:
     train(new_model(), passages, tmp_path / "c.pt")
     changed, settings = change(passages, SETTINGS)
@@ -232,7 +264,9 @@ def test_a_checkpoint_of_another_encoder_or_reader_is_refused(
         train(other, passages, tmp_path / "c.pt")
     taught = ReaderOutputs([], "a reader")
     with pytest.raises(TrainingError, match=r"c\.pt was written with other"):
-        EncoderRun(new_model(), passages, SETTINGS, taught).run(tmp_path / "c.pt", lambda step: None)
+        EncoderRun(new_model(), passages, SETTINGS, taught).run(
+            tmp_path / "c.pt", lambda step: None
+        )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
@@ -241,7 +275,11 @@ def test_dropout_is_of_hidden_states_alone(
 ) -> None:
     model = new_model()
     EncoderRun(model, passages, replace(SETTINGS, dropout=share))
-    shares = {name: part.p for name, part in model.phrases.named_modules() if isinstance(part, torch.nn.Dropout)}
+    shares = {
+        name: part.p
+        for name, part in model.phrases.named_modules()
+        if isinstance(part, torch.nn.Dropout)
+    }
     of_attention = {name for name in shares if name.endswith("attention.self.dropout")}
     assert of_attention
     assert {shares[name] for name in of_attention} == {0.0}
@@ -258,17 +296,24 @@ def test_the_filter_learns_where_answers_open_and_close(
     with torch.inference_mode():
         logits = model.phrases(*batch.windows)[1].float()
     owned = (batch.passage_of_token >= 0).reshape(logits.shape[:2])
-    opens, closes = (gold.any(dim=0).reshape(owned.shape) for gold in (batch.gold_starts, batch.gold_ends))
+    opens, closes = (
+        gold.any(dim=0).reshape(owned.shape) for gold in (batch.gold_starts, batch.gold_ends)
+    )
     assert (opens != closes).any()
     assert not owned.all()
     expected = filter_loss(logits, torch.stack([opens, closes], dim=2).float(), owned)
-    assert float(trainer.losses(members)[0]["filter"].detach()) == pytest.approx(float(expected), rel=1e-3)
+    assert float(trainer.losses(members)[0]["filter"].detach()) == pytest.approx(
+        float(expected), rel=1e-3
+    )
     swapped = filter_loss(logits, torch.stack([closes, opens], dim=2).float(), owned)
     assert float(swapped) != pytest.approx(float(expected), rel=1e-3)
 
 
 def test_a_full_disk_is_said(
-    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_model: Callable[..., Model],
+    passages: list[PreparedPassage],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     save = torch.save
     monkeypatch.setattr(torch, "save", lambda state, path: save(state, "/dev/full"))
@@ -278,12 +323,18 @@ def test_a_full_disk_is_said(
 
 @pytest.mark.parametrize(("pre_batches", "queued"), [(0, 0), (1, 1), (2, 2)])
 def test_the_queue_holds_the_answers_of_the_last_batches(
-    pre_batches: int, queued: int, new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+    pre_batches: int,
+    queued: int,
+    new_model: Callable[..., Model],
+    passages: list[PreparedPassage],
+    tmp_path: Path,
 ) -> None:
     settings = replace(SETTINGS, pre_batches=pre_batches, pre_batches_from=0.0)
     trainer = EncoderRun(new_model(), passages, settings)
     seen: list[int] = []
-    trainer.run(tmp_path / "c.pt", lambda step: seen.append(sum(len(part[2]) for part in trainer.queue)))
+    trainer.run(
+        tmp_path / "c.pt", lambda step: seen.append(sum(len(part[2]) for part in trainer.queue))
+    )
     starts, ends, answers = trainer._queue()
     if not queued:
         assert len(starts) == len(ends) == len(answers) == 0
@@ -306,7 +357,9 @@ def test_the_same_answer_elsewhere_is_a_negative_where_that_is_wanted(
     same_answers: bool, new_model: Callable[..., Model], passages: list[PreparedPassage]
 ) -> None:
     # All queries have the same answer, and every passage has one query.
-    same = [replace(one, queries=one.queries[:1], answers=(7,), golds=one.golds[:1]) for one in passages]
+    same = [
+        replace(one, queries=one.queries[:1], answers=(7,), golds=one.golds[:1]) for one in passages
+    ]
     settings = replace(SETTINGS, same_answers=same_answers, pre_batches_from=0.0)
     trainer = EncoderRun(new_model(), same, settings)
     for members in ([0, 1], [2, 3]):  # the second batch has the first one in its queue
@@ -317,9 +370,15 @@ def test_the_same_answer_elsewhere_is_a_negative_where_that_is_wanted(
 def test_the_same_answer_elsewhere_is_spared_among_all_tokens(
     new_model: Callable[..., Model], passages: list[PreparedPassage]
 ) -> None:
-    one = [replace(passage, queries=passage.queries[:1], golds=passage.golds[:1]) for passage in passages[:2]]
+    one = [
+        replace(passage, queries=passage.queries[:1], golds=passage.golds[:1])
+        for passage in passages[:2]
+    ]
     losses = []
     for numbers in ((7, 7), (7, 8)):
-        asked = [replace(passage, answers=(number,)) for passage, number in zip(one, numbers, strict=True)]
+        asked = [
+            replace(passage, answers=(number,))
+            for passage, number in zip(one, numbers, strict=True)
+        ]
         losses.append(EncoderRun(new_model(), asked, SETTINGS).losses([0, 1])[0]["tokens"].detach())
     assert float(losses[0]) < float(losses[1])  # fewer negatives

@@ -29,7 +29,9 @@ def flags(*rows: str) -> Tensor:
     ],
 )
 def test_marginal_losses(gold: str, allowed: str, loss: float) -> None:
-    assert float(marginal_losses(SCORES, flags(gold), flags(allowed))) == pytest.approx(loss, abs=1e-6)
+    assert float(marginal_losses(SCORES, flags(gold), flags(allowed))) == pytest.approx(
+        loss, abs=1e-6
+    )
 
 
 def test_each_query_has_its_loss() -> None:
@@ -75,13 +77,15 @@ def test_losses_and_gradients_equal_float64() -> None:
     losses.sum().backward()  # type: ignore[no-untyped-call]
     assert given.grad is not None
     for gradient, all_of, gold_of in zip(given.grad.numpy(), every, right, strict=True):
-        # What the gradient pulls down is the share among all; what it lifts, the share among the right ones.
+        # What the gradient pulls down is the share among all; what it lifts, the share among the
+        # right ones.
         shares = all_of / all_of.sum() - gold_of / gold_of.sum() if gold_of.any() else np.zeros(9)
         assert gradient == pytest.approx(shares, abs=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("scores", "gold", "expected"), [([1e4, -1e4, 0.0], "..x", 1e4), ([1e4, -1e4, 0.0], "...", 0.0), ([], "", 0.0)]
+    ("scores", "gold", "expected"),
+    [([1e4, -1e4, 0.0], "..x", 1e4), ([1e4, -1e4, 0.0], "...", 0.0), ([], "", 0.0)],
 )
 def test_extremes_have_gradients(scores: list[float], gold: str, expected: float) -> None:
     given = torch.tensor([scores], requires_grad=True)

@@ -68,7 +68,9 @@ def test_some_parameters_have_a_rate_of_their_own() -> None:
     optimizer.add(sum((one**2).sum() for one in both))  # type: ignore[arg-type]
     optimizer.step()
     moved = [(one.detach() - parameter().detach()).abs().tolist() for one in both]
-    assert moved[0] == pytest.approx([0.05] * 3, rel=0.05)  # the first step of AdamW is as large as the rate
+    assert moved[0] == pytest.approx(
+        [0.05] * 3, rel=0.05
+    )  # the first step of AdamW is as large as the rate
     assert moved[1] == pytest.approx([0.005] * 3, rel=0.05)
 
 
@@ -133,7 +135,9 @@ def test_a_gradient_that_is_no_number_moves_nothing() -> None:
     optimizer = Optimizer([parameter()], 0.1, 0.0, 9)
     before = optimizer.parameters[0].tolist()
     with pytest.raises(TrainingError, match="at step 0: delete the checkpoint"):  # noqa: PT012
-        optimizer.add((optimizer.parameters[0] * 0).abs().sqrt().sum())  # the loss is 0, its gradient 0 × ∞
+        optimizer.add(
+            (optimizer.parameters[0] * 0).abs().sqrt().sum()
+        )  # the loss is 0, its gradient 0 × ∞
         optimizer.step()
     assert optimizer.parameters[0].tolist() == before
 
@@ -194,13 +198,17 @@ def test_a_checkpoint_that_is_damaged_or_from_elsewhere_is_refused_and_runs_no_c
     write: Callable[[Path, Path], object], tmp_path: Path
 ) -> None:
     write(tmp_path / "c.pt", tmp_path / "marker")
-    with pytest.raises(TrainingError, match=r"c\.pt is damaged \(.*\): delete it to start again") as refusal:
+    with pytest.raises(
+        TrainingError, match=r"c\.pt is damaged \(.*\): delete it to start again"
+    ) as refusal:
         read_checkpoint(tmp_path / "c.pt", CPU, NO_RUN, "triples")
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "marker").exists()
 
 
-def test_a_kill_while_writing_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_while_writing_leaves_the_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_checkpoint(tmp_path / "c.pt", {"settings": {}, "data": "first"})
 
     def half(state: object, path: Path) -> None:
@@ -210,7 +218,9 @@ def test_a_kill_while_writing_leaves_the_last_checkpoint(tmp_path: Path, monkeyp
     monkeypatch.setattr(torch, "save", half)
     with pytest.raises(KeyboardInterrupt):
         write_checkpoint(tmp_path / "c.pt", {"settings": {}, "data": "second"})
-    assert read_checkpoint(tmp_path / "c.pt", CPU, {"settings": {}, "data": "first"}, "triples") == {
+    assert read_checkpoint(
+        tmp_path / "c.pt", CPU, {"settings": {}, "data": "first"}, "triples"
+    ) == {
         "settings": {},
         "data": "first",
     }

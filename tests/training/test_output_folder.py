@@ -41,13 +41,18 @@ def test_what_stands_in_the_way_is_said_at_once(tmp_path: Path) -> None:
     ):
         pass
     out = tmp_path / "file" / "out"
-    with pytest.raises(TrainingError, match=r"out cannot be written \(Not a directory\)"), output_folder(out):
+    with (
+        pytest.raises(TrainingError, match=r"out cannot be written \(Not a directory\)"),
+        output_folder(out),
+    ):
         pass
 
 
 def test_what_was_half_saved_is_no_part_of_another_result(tmp_path: Path) -> None:
     (tmp_path / "out.partial" / "model").mkdir(parents=True)
-    (tmp_path / "out.partial" / "model" / "casing.json").write_text("of a run that was killed while it saved")
+    (tmp_path / "out.partial" / "model" / "casing.json").write_text(
+        "of a run that was killed while it saved"
+    )
     with output_folder(tmp_path / "out") as folder:
         (folder / "model").mkdir()
         (folder / "model" / "weights").write_text("1")
@@ -83,7 +88,10 @@ def test_a_pipe_in_an_unfinished_run_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "out.partial").mkdir()
     os.mkfifo(tmp_path / "out.partial" / "checkpoint.pt")
     with (
-        pytest.raises(TrainingError, match=r"checkpoint.pt is a device or a pipe, and an unfinished run has none: put"),
+        pytest.raises(
+            TrainingError,
+            match=r"checkpoint.pt is a device or a pipe, and an unfinished run has none: put",
+        ),
         output_folder(tmp_path / "out"),
     ):
         pass

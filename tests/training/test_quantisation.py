@@ -1,4 +1,6 @@
-"""Calibration: what the curve says is what a search finds, and the cheapest good threshold is taken."""
+"""Calibration: what the curve says is what a search finds, and the cheapest good threshold is
+taken.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,16 +33,22 @@ def dev_sample(model: Model, passages: list[Passage]) -> DevSample:
     return DevSample.of(model, passages, encode_tokens(model, passages))
 
 
-def test_the_curve_is_what_a_search_finds(new_model: Callable[..., Model], passages: list[Passage]) -> None:
+def test_the_curve_is_what_a_search_finds(
+    new_model: Callable[..., Model], passages: list[Passage]
+) -> None:
     model = new_model()
     points = quantisation_of(model, passages)
     kept = [point.kept for point in points]
     assert kept == sorted(kept, reverse=True)
     assert points[0].kept == 100
-    tokens = sum(len(text.ids) for text in tokenize(model.tokenizer, [one.text for one in passages]))
+    tokens = sum(
+        len(text.ids) for text in tokenize(model.tokenizer, [one.text for one in passages])
+    )
     assert points[0].vectors == round(tokens / len(passages), 2)
     for point in points[::3]:
-        model.config = replace(model.config, filter_threshold=point.threshold, edge_threshold=float("-inf"))
+        model.config = replace(
+            model.config, filter_threshold=point.threshold, edge_threshold=float("-inf")
+        )
         scores = evaluate_reading(model, passages)
         assert scores.queries == 27
         assert scores.kept == pytest.approx(point.kept, abs=0.01)
@@ -50,7 +58,14 @@ def test_the_curve_is_what_a_search_finds(new_model: Callable[..., Model], passa
 
 @pytest.mark.parametrize("side", ["open_em", "gold_em"])
 @pytest.mark.parametrize(
-    ("ems", "chosen"), [([50, 50, 40], 1), ([50, 49.6, 49.5], 1), ([50, 40, 49.9], 2), ([0, 0, 0], 2), ([50, 1, 1], 0)]
+    ("ems", "chosen"),
+    [
+        ([50, 50, 40], 1),
+        ([50, 49.6, 49.5], 1),
+        ([50, 40, 49.9], 2),
+        ([0, 0, 0], 2),
+        ([50, 1, 1], 0),
+    ],
 )
 def test_the_cheapest_threshold_that_loses_less_than_half_a_point_is_taken(
     ems: list[float],
@@ -61,22 +76,30 @@ def test_the_cheapest_threshold_that_loses_less_than_half_a_point_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     same = FilterPoint(0.0, 100.0, 1.0, 50.0, 0.0, 50.0)
-    points = tuple(replace(same, threshold=float(place), **{side: em}) for place, em in enumerate(ems))
+    points = tuple(
+        replace(same, threshold=float(place), **{side: em}) for place, em in enumerate(ems)
+    )
     monkeypatch.setattr(calibration, "filter_curve", lambda *_: points)
     model = new_model()
     assert quantisation_of(model, passages) == points
     assert model.config.filter_threshold == max(chosen, model.config.edge_threshold)
     penalty = model.config.length_penalty
-    assert model.config.edge_threshold == calibration.best_edges(dev_sample(model, passages), chosen, penalty)
+    assert model.config.edge_threshold == calibration.best_edges(
+        dev_sample(model, passages), chosen, penalty
+    )
 
 
 @pytest.mark.parametrize("edge", [-0.5, 0.0, 0.2])
-def test_edges_are_what_a_search_goes_by(edge: float, new_model: Callable[..., Model], passages: list[Passage]) -> None:
+def test_edges_are_what_a_search_goes_by(
+    edge: float, new_model: Callable[..., Model], passages: list[Passage]
+) -> None:
     model = new_model()
     quantisation_of(model, passages)
     asked = dev_sample(model, passages)
     model.config = replace(model.config, filter_threshold=-0.1, edge_threshold=edge)
-    ((open_em, passage_5, gold_em),) = asked.read([(asked.tokens.edges(-0.1, edge), model.config.length_penalty)])
+    ((open_em, passage_5, gold_em),) = asked.read(
+        [(asked.tokens.edges(-0.1, edge), model.config.length_penalty)]
+    )
     scores = evaluate_reading(model, passages)
     assert (scores.open_em, scores.open_passage_5, scores.gold_em) == (open_em, passage_5, gold_em)
 
@@ -103,7 +126,9 @@ def test_the_highest_edges_that_lose_a_tenth_of_a_point_at_most_are_taken(
     assert calibration.best_edges(asked, 0.0, 0.1) == calibration.EDGE_THRESHOLDS[chosen]
 
 
-def test_a_step_is_a_127th_of_the_largest_value(new_model: Callable[..., Model], passages: list[Passage]) -> None:
+def test_a_step_is_a_127th_of_the_largest_value(
+    new_model: Callable[..., Model], passages: list[Passage]
+) -> None:
     model = new_model()
     quantisation_of(model, passages)
     tokens = encode_tokens(model, passages)
@@ -111,7 +136,9 @@ def test_a_step_is_a_127th_of_the_largest_value(new_model: Callable[..., Model],
     assert model.scale == pytest.approx(np.abs(tokens.vectors).max(axis=0) / 127, rel=0.05)
 
 
-@pytest.mark.parametrize(("ems", "chosen"), [([50, 51, 52, 52, 51, 40], 0.1), ([50, 50, 49, 0, 0, 0], 0.0)])
+@pytest.mark.parametrize(
+    ("ems", "chosen"), [([50, 51, 52, 52, 51, 40], 0.1), ([50, 50, 49, 0, 0, 0], 0.0)]
+)
 def test_the_smallest_penalty_with_the_best_answers_is_taken(
     ems: list[float],
     chosen: float,
@@ -120,7 +147,9 @@ def test_the_smallest_penalty_with_the_best_answers_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(DevSample, "read", lambda *_: [[em, 0.0, 0.0] for em in ems])
-    monkeypatch.setattr(calibration, "filter_curve", lambda *_: (FilterPoint(0.0, 100.0, 1.0, 50.0, 0.0, 50.0),))
+    monkeypatch.setattr(
+        calibration, "filter_curve", lambda *_: (FilterPoint(0.0, 100.0, 1.0, 50.0, 0.0, 50.0),)
+    )
     model = new_model()
     quantisation_of(model, passages)
     assert model.config.length_penalty == chosen

@@ -35,8 +35,15 @@ def asked(checkpoint: Path, examples_file: Path, tmp_path: Path) -> Asked:
 def test_it_learns(asked: Asked, examples_file: Path, tmp_path: Path) -> None:
     steps: list[StepReport] = []
     settings = replace(asked["settings"], epochs=60)
-    outcome = train_reader(**asked | {"dev": examples_file, "settings": settings}, on_step=steps.append)
-    assert (outcome.passages, outcome.queries, outcome.dev_queries, outcome.too_long) == (12, 24, 24, 0)
+    outcome = train_reader(
+        **asked | {"dev": examples_file, "settings": settings}, on_step=steps.append
+    )
+    assert (outcome.passages, outcome.queries, outcome.dev_queries, outcome.too_long) == (
+        12,
+        24,
+        24,
+        0,
+    )
     losses = [step.means["reading"] for step in steps]
     assert losses[0] > 2 > 1 > losses[-1]
     assert outcome.em > 50
@@ -44,7 +51,9 @@ def test_it_learns(asked: Asked, examples_file: Path, tmp_path: Path) -> None:
     facts = json.loads((tmp_path / "out" / "training.json").read_text())
     assert facts["outcome"]["em"] == outcome.em
     assert list(facts["examples"]) == ["examples.jsonl"]
-    passage = Passage("", "Marie was born in Paris.", (TrainingQuery("", "Where?", ((18, 23),), ("Paris",)),), "")
+    passage = Passage(
+        "", "Marie was born in Paris.", (TrainingQuery("", "Where?", ((18, 23),), ("Paris",)),), ""
+    )
     assert evaluate_reader(Reader.open(str(tmp_path / "out"), "cpu"), [passage])[2] == 1
 
 
@@ -69,7 +78,12 @@ def test_it_learns_from_a_larger_reader(asked: Asked, larger_reader: Path) -> No
 def test_a_killed_distillation_gives_the_same_reader(
     asked: Asked, larger_reader: Path, goes_on: Callable[..., None]
 ) -> None:
-    goes_on(train_reader, asked | {"distill": str(larger_reader)}, 4, ("model.safetensors", "training.json"))
+    goes_on(
+        train_reader,
+        asked | {"distill": str(larger_reader)},
+        4,
+        ("model.safetensors", "training.json"),
+    )
 
 
 @pytest.fixture
@@ -82,12 +96,17 @@ def larger_reader(asked: Asked, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda asked: asked | {"out": asked["examples"][0]}, "already exists: choose another folder"),
+        (
+            lambda asked: asked | {"out": asked["examples"][0]},
+            "already exists: choose another folder",
+        ),
         (lambda asked: asked | {"init": "/none"}, "is not a checkpoint that transformers can read"),
         (lambda asked: asked | {"examples": "/none"}, "none: cannot be read"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(change: Callable[[Asked], Asked], message: str, asked: Asked) -> None:
+def test_what_cannot_be_trained_is_refused(
+    change: Callable[[Asked], Asked], message: str, asked: Asked
+) -> None:
     with pytest.raises(KbqError, match=message):
         train_reader(**change(asked))
 
@@ -112,7 +131,13 @@ def test_best_span(starts: list[float], ends: list[float], span: tuple[int, int]
 
 def test_answers_are_whole_words_of_the_text(reader: Reader) -> None:
     text = "Marie Curie was born in Zug."
-    asked = [("Where?", text), ("city " * 140, text), ("Where?", ""), (" ", text), ("Who [SEP] birth", text)]
+    asked = [
+        ("Where?", text),
+        ("city " * 140, text),
+        ("Where?", ""),
+        (" ", text),
+        ("Who [SEP] birth", text),
+    ]
     found = read_answers(reader, asked)
     assert [answer is None for answer in found] == [False, True, True, True, False]
     for answer in (found[0], found[4]):

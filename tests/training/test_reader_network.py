@@ -1,4 +1,6 @@
-"""Reader: every token of a passage is read once, as the network alone reads it, and strangers are refused."""
+"""Reader: every token of a passage is read once, as the network alone reads it, and strangers are
+refused.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,17 +38,24 @@ def test_windows_hold_the_question_and_every_token_of_the_passage_once(
             assert len(window.ids) <= 256  # what this network reads
 
 
-def test_logits_are_those_of_the_network_alone(reader: Reader, few_prepared: list[PreparedPassage]) -> None:
+def test_logits_are_those_of_the_network_alone(
+    reader: Reader, few_prepared: list[PreparedPassage]
+) -> None:
     examples = reading_examples(reader, few_prepared)
     found = reader.score([example.windows for example in examples])
     for example, logits in zip(examples, found, strict=True):
         alone = []
         for window in example.windows:
             with torch.inference_mode():
-                ids = {"input_ids": torch.tensor([window.ids]), "token_type_ids": torch.tensor([window.segments])}
+                ids = {
+                    "input_ids": torch.tensor([window.ids]),
+                    "token_type_ids": torch.tensor([window.segments]),
+                }
                 out = reader.network(**ids)
             own = slice(window.first, window.first + window.count)
-            alone.append(np.stack([out.start_logits[0, own].numpy(), out.end_logits[0, own].numpy()]))
+            alone.append(
+                np.stack([out.start_logits[0, own].numpy(), out.end_logits[0, own].numpy()])
+            )
         expected = np.concatenate(alone, axis=1)
         assert logits.shape == (2, len(example.text)) == expected.shape
         assert logits == pytest.approx(expected, abs=0.3)  # bfloat16 where the machine has it
@@ -73,7 +82,9 @@ def test_an_encoder_without_a_trained_head_is_no_reader(checkpoint: Path, tmp_pa
 def test_a_checkpoint_without_its_weights_is_refused(reader: Reader, tmp_path: Path) -> None:
     reader.save(tmp_path / "reader")
     (tmp_path / "reader" / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"model\.safetensors is missing: restore it, make the network again, or"):
+    with pytest.raises(
+        ModelError, match=r"model\.safetensors is missing: restore it, make the network again, or"
+    ):
         Reader.open(str(tmp_path / "reader"), "cpu")
     (tmp_path / "reader" / "seal.json").unlink()
     with pytest.raises(ModelError, match="is not a checkpoint that transformers can read"):
@@ -84,18 +95,24 @@ def test_another_vocabulary_is_refused(reader: Reader, make_tokenizer: Callable[
     other = make_tokenizer()
     reader.check_tokenizer(other)
     other.add_tokens(["Łódź"])
-    with pytest.raises(ModelError, match="has another vocabulary than that of the model to train: distil"):
+    with pytest.raises(
+        ModelError, match="has another vocabulary than that of the model to train: distil"
+    ):
         reader.check_tokenizer(other)
 
 
-def test_another_way_to_cut_text_is_refused(reader: Reader, make_tokenizer: Callable[..., Any]) -> None:
+def test_another_way_to_cut_text_is_refused(
+    reader: Reader, make_tokenizer: Callable[..., Any]
+) -> None:
     other = make_tokenizer()
     other.backend_tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
     with pytest.raises(ModelError, match="splits text differently than that of the model to train"):
         reader.check_tokenizer(other)
 
 
-@pytest.mark.parametrize(("template", "separators"), [("$A [SEP] $B [SEP]", 1), ("$A [SEP] [SEP] $B [SEP]", 2)])
+@pytest.mark.parametrize(
+    ("template", "separators"), [("$A [SEP] $B [SEP]", 1), ("$A [SEP] [SEP] $B [SEP]", 2)]
+)
 def test_separators_are_those_of_the_tokenizer(
     template: str, separators: int, checkpoint: Path, tmp_path: Path, reader: Reader
 ) -> None:
@@ -112,5 +129,7 @@ def test_separators_are_those_of_the_tokenizer(
 
 
 def test_word_embeddings_stay_frozen(reader: Reader) -> None:
-    frozen = [name for name, parameter in reader.network.named_parameters() if not parameter.requires_grad]
+    frozen = [
+        name for name, parameter in reader.network.named_parameters() if not parameter.requires_grad
+    ]
     assert frozen == ["bert.embeddings.word_embeddings.weight"]

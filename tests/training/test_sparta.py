@@ -31,14 +31,24 @@ SETTINGS = SpartaSettings(epochs=6, batch_tokens=60, learning_rate=3e-3)
 
 def passage(group: str, text: str, *queries: tuple[str, str]) -> Passage:
     asked = (
-        TrainingQuery(str(number), question, ((text.index(answer), text.index(answer) + len(answer)),), (answer,))
+        TrainingQuery(
+            str(number),
+            question,
+            ((text.index(answer), text.index(answer) + len(answer)),),
+            (answer,),
+        )
         for number, (question, answer) in enumerate(queries)
     )
     return Passage("Curie", text, tuple(asked), group)
 
 
 PASSAGES = [
-    passage("a", "Marie was born in Warsaw. The river of Paris.", ("born in", "Warsaw"), ("river of", "Paris")),
+    passage(
+        "a",
+        "Marie was born in Warsaw. The river of Paris.",
+        ("born in", "Warsaw"),
+        ("river of", "Paris"),
+    ),
     passage("a", "Curie was the city. In birth.", ("the city the", "Curie")),
     passage("b", "Paris of Paris. Born in the city.", ("place", "of"), ("who was born", "city")),
     passage("b", "The place of birth.", ("[SEP]", "birth"), ("birth", "place of")),
@@ -51,7 +61,9 @@ def new_sparta(checkpoint: Path) -> Callable[..., SpartaModel]:
 
     def make(marked: bool = False) -> SpartaModel:
         torch.manual_seed(0)
-        made = SpartaModel.new(str(checkpoint), SpartaConfig(WindowShape(length=48, overlap=0), marked))
+        made = SpartaModel.new(
+            str(checkpoint), SpartaConfig(WindowShape(length=48, overlap=0), marked)
+        )
         made.network.bias.data.fill_(-2.0)
         return made
 
@@ -87,7 +99,9 @@ def test_queries_point_at_the_sentences_of_their_answers(model: SpartaModel) -> 
 def test_the_loss_is_the_cross_entropy_over_all_sentences_of_the_batch(
     model: SpartaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.training.sparta.autocast", lambda device: torch.autocast("cpu", enabled=False))
+    monkeypatch.setattr(
+        "kbq.training.sparta.autocast", lambda device: torch.autocast("cpu", enabled=False)
+    )
     monkeypatch.setattr("kbq.model.devices.fast_dtype", lambda device: torch.float32)
     model.network.eval()
     examples = prepare(model, PASSAGES)
@@ -99,7 +113,9 @@ def test_the_loss_is_the_cross_entropy_over_all_sentences_of_the_batch(
     first = 0
     for example in examples:
         for query, gold in zip(example.queries, example.golds, strict=True):
-            scores = [sum(count * of.get(term, 0.0) for term, count in query.items()) for of in impacts]
+            scores = [
+                sum(count * of.get(term, 0.0) for term, count in query.items()) for of in impacts
+            ]
             losses.append(math.log(sum(map(math.exp, scores))) - scores[first + gold[0]])
         first += len(example.sentences)
     loss = SpartaRun(model, examples, SpartaSettings()).losses(range(len(examples)))[0]["sentences"]
@@ -109,14 +125,20 @@ def test_the_loss_is_the_cross_entropy_over_all_sentences_of_the_batch(
 def test_it_learns(model: SpartaModel, tmp_path: Path) -> None:
     examples = prepare(model, PASSAGES)
     calibrate_bias(model, windows_of(examples), share=0.3)
-    steps = train(model, examples, tmp_path / "c.pt", replace(SETTINGS, epochs=60, batch_tokens=1000))
+    steps = train(
+        model, examples, tmp_path / "c.pt", replace(SETTINGS, epochs=60, batch_tokens=1000)
+    )
     assert steps[-1].means["sentences"] < 0.75 * steps[0].means["sentences"]
 
 
 @pytest.mark.parametrize("saves", ["every step", "never"])
 @pytest.mark.parametrize("stop", [1, 5])
 def test_a_killed_run_ends_with_the_same_parameters(
-    stop: int, saves: str, new_sparta: Callable[..., SpartaModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stop: int,
+    saves: str,
+    new_sparta: Callable[..., SpartaModel],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole, killed, resumed = new_sparta(), new_sparta(), new_sparta()
     examples = prepare(whole, PASSAGES)
@@ -134,10 +156,17 @@ def test_a_killed_run_ends_with_the_same_parameters(
 
 @pytest.mark.parametrize(
     ("examples", "settings", "message"),
-    [(2, SETTINGS, "written with other passages"), (4, replace(SETTINGS, seed=1), "written with other settings")],
+    [
+        (2, SETTINGS, "written with other passages"),
+        (4, replace(SETTINGS, seed=1), "written with other settings"),
+    ],
 )
 def test_a_checkpoint_of_another_run_is_refused(
-    examples: int, settings: SpartaSettings, message: str, new_sparta: Callable[..., SpartaModel], tmp_path: Path
+    examples: int,
+    settings: SpartaSettings,
+    message: str,
+    new_sparta: Callable[..., SpartaModel],
+    tmp_path: Path,
 ) -> None:
     model = new_sparta()
     train(model, prepare(model, PASSAGES), tmp_path / "c.pt")
@@ -154,10 +183,14 @@ def test_the_bias_lets_a_share_of_the_impacts_be_positive(model: SpartaModel) ->
     assert sum(found) / (len(found) * len(model.terms)) == pytest.approx(0.25, abs=0.08)
 
 
-def test_from_a_file_to_a_model_folder_and_on_from_there(examples_file: Path, checkpoint: Path, tmp_path: Path) -> None:
+def test_from_a_file_to_a_model_folder_and_on_from_there(
+    examples_file: Path, checkpoint: Path, tmp_path: Path
+) -> None:
     reports: list[StepReport] = []
     settings = SpartaSettings(epochs=0.5, batch_tokens=256)
-    outcome = train_sparta([examples_file], tmp_path / "m", checkpoint, settings=settings, on_step=reports.append)
+    outcome = train_sparta(
+        [examples_file], tmp_path / "m", checkpoint, settings=settings, on_step=reports.append
+    )
     assert [(step.step, step.steps) for step in reports] == [(1, outcome.steps)]
     assert (outcome.passages, outcome.queries, outcome.left_out) == (12, 24, 0)
     made = SpartaModel.open(tmp_path / "m", "cpu")
@@ -166,7 +199,9 @@ def test_from_a_file_to_a_model_folder_and_on_from_there(examples_file: Path, ch
     with pytest.raises(TrainingError, match="m already exists: choose another folder"):
         train_sparta(examples_file, tmp_path / "m", checkpoint, settings=settings)
     with pytest.raises(TrainingError, match="m was trained without marked=…: leave it out"):
-        train_sparta(examples_file, tmp_path / "other", tmp_path / "m", marked=True, settings=settings)
+        train_sparta(
+            examples_file, tmp_path / "other", tmp_path / "m", marked=True, settings=settings
+        )
     still = replace(settings, learning_rate=0.0)
     train_sparta(str(examples_file), tmp_path / "n", str(tmp_path / "m"), settings=still)
     assert SpartaModel.open(tmp_path / "n", "cpu").fingerprint() == made.fingerprint()
@@ -176,7 +211,9 @@ def test_queries_without_a_sentence_are_no_examples(
     write_json_lines: Callable[..., Path], checkpoint: Path, tmp_path: Path
 ) -> None:
     question = {"question": "the river", "answers": [{"text": "city. The", "answer_start": 0}]}
-    file = write_json_lines("q.jsonl", {"title": "t", "context": "city. The river", "questions": [question]})
+    file = write_json_lines(
+        "q.jsonl", {"title": "t", "context": "city. The river", "questions": [question]}
+    )
     with pytest.raises(TrainingError, match="no query has its answer within a sentence"):
         train_sparta(file, tmp_path / "m", checkpoint)
 
@@ -195,5 +232,10 @@ def test_half_of_the_drawn_negatives_are_near_by() -> None:
 
 
 def test_all_tokens_need_marked_sentences(checkpoint: Path, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="all tokens of a window count for one sentence only: give marked=…, too"):
-        train_sparta("nowhere", tmp_path / "out", str(checkpoint), settings=SpartaSettings(all_tokens=True))
+    with pytest.raises(
+        TrainingError,
+        match="all tokens of a window count for one sentence only: give marked=…, too",
+    ):
+        train_sparta(
+            "nowhere", tmp_path / "out", str(checkpoint), settings=SpartaSettings(all_tokens=True)
+        )

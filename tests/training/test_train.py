@@ -1,4 +1,6 @@
-"""Training, whole: examples go in, a model folder comes out; whatever is wrong is said before the work."""
+"""Training, whole: examples go in, a model folder comes out; whatever is wrong is said before the
+work.
+"""
 
 import json
 import shutil
@@ -117,15 +119,31 @@ def line(query: str, title: str = "T") -> dict[str, object]:
     [
         (out_exists, TrainingError, "out already exists: choose another folder for out="),
         (out_below_a_file, TrainingError, r"out cannot be written \(Not a directory\)"),
-        (lambda asked, folder: asked | {"examples": folder / "none"}, TrainingError, "none: cannot be read"),
-        (lambda asked, folder: asked | {"dev": folder / "none"}, TrainingError, "none: cannot be read"),
+        (
+            lambda asked, folder: asked | {"examples": folder / "none"},
+            TrainingError,
+            "none: cannot be read",
+        ),
+        (
+            lambda asked, folder: asked | {"dev": folder / "none"},
+            TrainingError,
+            "none: cannot be read",
+        ),
         (lambda asked, folder: asked | {"init": str(folder)}, ModelError, "has no tokenizer"),
         (lambda asked, folder: asked | {"device": "gpu"}, ModelError, "device 'gpu' is unknown"),
         (without_weights, ModelError, "is not a checkpoint that transformers can read"),
         (with_cut_weights, ModelError, "config.json is damaged"),
-        (with_examples(line("Where?")), TrainingError, "one passage is not enough to train and to score"),
+        (
+            with_examples(line("Where?")),
+            TrainingError,
+            "one passage is not enough to train and to score",
+        ),
         (with_examples(line("a " * 99), line("b " * 99, "U")), TrainingError, "no query"),
-        (with_examples(*(line("a " * 99 if n else "Where?", str(n)) for n in range(5))), TrainingError, "no query"),
+        (
+            with_examples(*(line("a " * 99 if n else "Where?", str(n)) for n in range(5))),
+            TrainingError,
+            "no query",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused(
@@ -155,9 +173,15 @@ def test_a_kbq_model_goes_on_learning(asked: Asked, tmp_path: Path) -> None:
     assert after.config.query_fingerprint == before.config.query_fingerprint
     assert after.config.window == before.config.window
     assert after.config.training["begun"] == before.config.training
-    with pytest.raises(TrainingError, match="one query encoder with two heads: leave out two_query_encoders=…"):
+    with pytest.raises(
+        TrainingError, match="one query encoder with two heads: leave out two_query_encoders=…"
+    ):
         train_encoders(
-            **still | {"out": tmp_path / "two", "config": replace(asked["config"], shared_query_encoder=False)}
+            **still
+            | {
+                "out": tmp_path / "two",
+                "config": replace(asked["config"], shared_query_encoder=False),
+            }
         )
 
 
@@ -169,10 +193,14 @@ def test_queries_get_the_capitals_of_the_passages(asked: Asked, tmp_path: Path) 
     assert Model.open(tmp_path / "out", "cpu").query_tokenizer.casing == forms
 
 
-def test_an_uncased_encoder_needs_no_capitals(asked: Asked, make_tokenizer: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_uncased_encoder_needs_no_capitals(
+    asked: Asked, make_tokenizer: Callable[..., Any], tmp_path: Path
+) -> None:
     shutil.copytree(asked["init"], tmp_path / "uncased")
     tokenizer = make_tokenizer()
     tokenizer.backend_tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
     tokenizer.save_pretrained(tmp_path / "uncased")
-    with pytest.raises(TrainingError, match="does not distinguish capital letters: leave out truecase=…"):
+    with pytest.raises(
+        TrainingError, match="does not distinguish capital letters: leave out truecase=…"
+    ):
         train_encoders(**asked | {"init": tmp_path / "uncased"}, truecase=True)

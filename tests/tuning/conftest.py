@@ -1,4 +1,6 @@
-"""Fixtures: knowledge bases with one or two shards, and one triple for each paragraph that they answer."""
+"""Fixtures: knowledge bases with one or two shards, and one triple for each paragraph that they
+answer.
+"""
 
 import importlib
 import random
@@ -54,7 +56,9 @@ def two_shards(model: Model, pages: list[Page], tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="session")
-def built(model: Model, pages: list[Page], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def built(
+    model: Model, pages: list[Page], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
     """One shard, and two, with every kind of index."""
     pytest.importorskip("faiss")
     one, two = (tmp_path_factory.mktemp("kbs") / name for name in ("one", "two"))
@@ -67,7 +71,10 @@ def built(model: Model, pages: list[Page], tmp_path_factory: pytest.TempPathFact
     return one, two
 
 
-@pytest.fixture(scope="session", params=[f"{kind}, {shards}" for kind in get_args(BuiltKind) for shards in (1, 2)])
+@pytest.fixture(
+    scope="session",
+    params=[f"{kind}, {shards}" for kind in get_args(BuiltKind) for shards in (1, 2)],
+)
 def any_kb(request: pytest.FixtureRequest, kb_folder: Path, two_shards: Path) -> KnowledgeBase:
     """One shard or two, with each kind of index; tests read it only."""
     kind, shards = request.param.split(", ")
@@ -92,7 +99,9 @@ def golds(kb: KnowledgeBase, legal_spans: LegalSpans) -> list[Gold]:
     found: list[Gold] = []
     for paragraph in range(len(shard.texts)):
         texts = [
-            text for _, _, text in legal_spans(shard, paragraph) if len(normalise_answer(text)) > 2 and len(text) < 40
+            text
+            for _, _, text in legal_spans(shard, paragraph)
+            if len(normalise_answer(text)) > 2 and len(text) < 40
         ]
         if texts:
             number = int(shard.paragraph_pages[paragraph])

@@ -1,4 +1,6 @@
-"""Calibrating: triples give a file that gives answers their probabilities, and bad ones are refused in a sentence."""
+"""Calibrating: triples give a file that gives answers their probabilities, and bad ones are refused
+in a sentence.
+"""
 
 import json
 import os
@@ -48,7 +50,9 @@ def file(judging_kb: KnowledgeBase, triples: Path) -> Path:
 
 def test_what_is_learned_is_said(judging_kb: KnowledgeBase, triples: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    outcome = judging_kb.calibrate(triples, tmp_path / "c.json", hidden=0.5, report=lambda *s: seen.append(s))
+    outcome = judging_kb.calibrate(
+        triples, tmp_path / "c.json", hidden=0.5, report=lambda *s: seen.append(s)
+    )
     assert outcome.queries == 40 + outcome.hidden
     assert 10 <= outcome.hidden <= 30
     assert outcome.right >= 20
@@ -64,7 +68,9 @@ def test_what_is_learned_is_said(judging_kb: KnowledgeBase, triples: Path, tmp_p
     assert again.auroc == outcome.auroc
 
 
-def test_hidden_pages_answer_nothing(judging_kb: KnowledgeBase, triples: Path, tmp_path: Path) -> None:
+def test_hidden_pages_answer_nothing(
+    judging_kb: KnowledgeBase, triples: Path, tmp_path: Path
+) -> None:
     plain = judging_kb.calibrate(triples, tmp_path / "c.json", hidden=0.0)
     assert (plain.queries, plain.hidden) == (40, 0)
     hidden = judging_kb.calibrate(triples, tmp_path / "d.json", hidden=1.0)
@@ -91,44 +97,66 @@ def test_unlikely_answers_are_left_out(judging_kb: KnowledgeBase, file: Path) ->
     answers = judging_kb.query("Marie [SEP] born in", 10, calibration=file)
     chances = sorted(one.probability or 0.0 for one in answers)
     kept = judging_kb.query("Marie [SEP] born in", 10, calibration=file, min_probability=chances[5])
-    assert sorted(one.probability or 0.0 for one in kept) == [chance for chance in chances if chance >= chances[5]]
+    assert sorted(one.probability or 0.0 for one in kept) == [
+        chance for chance in chances if chance >= chances[5]
+    ]
     assert judging_kb.query("Marie [SEP] born in", 10, calibration=file, min_probability=1.0) == []
 
 
 def test_a_prediction_may_be_withheld(judging_kb: KnowledgeBase, file: Path) -> None:
-    records = [{"id": str(number), "input": text} for number, text in enumerate(["Marie [SEP] born in", "Curie"])]
+    records = [
+        {"id": str(number), "input": text}
+        for number, text in enumerate(["Marie [SEP] born in", "Curie"])
+    ]
     given = judging_kb.predict(records, "slot_filling", calibration=file)
     chances = [one["output"][0]["meta"]["probability"] for one in given]
     assert chances == [
-        round(judging_kb.query(one["input"], 1, calibration=file)[0].probability or 0, 6) for one in records
+        round(judging_kb.query(one["input"], 1, calibration=file)[0].probability or 0, 6)
+        for one in records
     ]
     limit = max(chances)
-    withheld = judging_kb.predict(records, "slot_filling", calibration=file, min_probability=limit - 1e-6)
-    assert [one["output"][0]["answer"] != "" for one in withheld] == [chance == limit for chance in chances]
-    assert [one["output"][0]["provenance"] for one in withheld] == [one["output"][0]["provenance"] for one in given]
+    withheld = judging_kb.predict(
+        records, "slot_filling", calibration=file, min_probability=limit - 1e-6
+    )
+    assert [one["output"][0]["answer"] != "" for one in withheld] == [
+        chance == limit for chance in chances
+    ]
+    assert [one["output"][0]["provenance"] for one in withheld] == [
+        one["output"][0]["provenance"] for one in given
+    ]
     assert "meta" not in judging_kb.predict(records, "slot_filling")[0]["output"][0]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"backend": "dense"}, r"was made for another search \(scores vectors \+ 8 BM25, not vectors\)"),
+        (
+            {"backend": "dense"},
+            r"was made for another search \(scores vectors \+ 8 BM25, not vectors\)",
+        ),
         ({"rerank": 5}, r"was made for another search \(rerank 10, not 5\)"),
         (
             {"rerank": 0},
             r"nothing is reranked \(rerank=0\): leave calibration=… out",
         ),
         ({"unit": "sentence"}, r"where sentences are asked for: leave calibration=… out"),
-        ({"bm25_weight": 3.0}, r"\(scores vectors \+ 8 BM25, not vectors \+ 3 BM25\): search like that"),
+        (
+            {"bm25_weight": 3.0},
+            r"\(scores vectors \+ 8 BM25, not vectors \+ 3 BM25\): search like that",
+        ),
     ],
 )
-def test_another_search_is_refused(judging_kb: KnowledgeBase, file: Path, options: dict, message: str) -> None:  # type: ignore[type-arg]
+def test_another_search_is_refused(
+    judging_kb: KnowledgeBase, file: Path, options: dict, message: str
+) -> None:  # type: ignore[type-arg]
     with pytest.raises(QueryError, match=message):
         judging_kb.query("Marie", 1, calibration=file, **options)
 
 
 def test_without_a_calibration_no_chance_can_be_asked_for(judging_kb: KnowledgeBase) -> None:
-    with pytest.raises(QueryError, match=r"answers have no probability here: the calibration .* is missing"):
+    with pytest.raises(
+        QueryError, match=r"answers have no probability here: the calibration .* is missing"
+    ):
         judging_kb.query("Marie", 1, min_probability=0.5)
     with pytest.raises(QueryError, match=r"no probability where nothing is reranked"):
         judging_kb.query("Marie", 1, min_probability=0.5, rerank=0)
@@ -146,16 +174,23 @@ def test_triples_that_teach_nothing_are_refused(
     rows = [json.loads(line) for line in triples.read_text().splitlines()]
     cases: list[tuple[list[dict[str, str]], str]] = [
         (rows[:29], "gives 29 answers to learn from, 30 are needed: give more triples"),
-        ([row | {"object": "nothing"} for row in rows], "none of the 40 answers are right, so there is nothing"),
+        (
+            [row | {"object": "nothing"} for row in rows],
+            "none of the 40 answers are right, so there is nothing",
+        ),
         ([row | {"object": ""} for row in rows], "none of the 40 answers are right"),
         ([{"subject": "", "relation": "a", "object": "b"}], "has 1 lines that cannot be used"),
     ]
     for given, message in cases:
         with pytest.raises(TrainingError, match=message):
-            judging_kb.calibrate(write(tmp_path / "t.jsonl", given), tmp_path / "c.json", hidden=0.0)
+            judging_kb.calibrate(
+                write(tmp_path / "t.jsonl", given), tmp_path / "c.json", hidden=0.0
+            )
     with pytest.raises(TrainingError, match="hidden is 2, must be a share from 0 to 1"):
         judging_kb.calibrate(triples, tmp_path / "c.json", hidden=2)
-    with pytest.raises(TrainingError, match="probabilities rest on the reranker, and there is none"):
+    with pytest.raises(
+        TrainingError, match="probabilities rest on the reranker, and there is none"
+    ):
         calibrate(kb.searcher, triples, tmp_path / "c.json", SearchOptions())
     with pytest.raises(KbqError, match=r"missing.jsonl"):
         judging_kb.calibrate(tmp_path / "missing.jsonl", tmp_path / "c.json")
@@ -167,12 +202,20 @@ def test_relations_that_share_a_fold_are_judged_by_other_answers(
 ) -> None:
     relations = ["the city", "born in", "of Paris"]
     assert len({zlib.crc32(name.encode()) % FOLDS for name in relations}) == 1
-    rows = [row for row in map(json.loads, triples.read_text().splitlines()) if row["relation"] in relations]
-    outcome = judging_kb.calibrate(write(tmp_path / "t.jsonl", rows), tmp_path / "c.json", hidden=1.0)
+    rows = [
+        row
+        for row in map(json.loads, triples.read_text().splitlines())
+        if row["relation"] in relations
+    ]
+    outcome = judging_kb.calibrate(
+        write(tmp_path / "t.jsonl", rows), tmp_path / "c.json", hidden=1.0
+    )
     assert (outcome.queries, outcome.auroc is not None) == (48, True)
 
 
-def test_no_answer_is_more_probable_than_one_before_it(judging_kb: KnowledgeBase, file: Path) -> None:
+def test_no_answer_is_more_probable_than_one_before_it(
+    judging_kb: KnowledgeBase, file: Path
+) -> None:
     texts = [f"{subject} [SEP] {relation}" for subject in SUBJECTS for relation in RELATIONS]
     for text, answers in zip(texts, judging_kb.query(texts, 10, calibration=file), strict=True):
         chances = [answer.probability for answer in answers if answer.probability is not None]
@@ -183,7 +226,9 @@ def test_no_answer_is_more_probable_than_one_before_it(judging_kb: KnowledgeBase
             assert first == judging_kb.query(text, 10, calibration=file, min_probability=least)[:1]
 
 
-def test_a_file_that_was_written_again_is_read_again(judging_kb: KnowledgeBase, triples: Path, tmp_path: Path) -> None:
+def test_a_file_that_was_written_again_is_read_again(
+    judging_kb: KnowledgeBase, triples: Path, tmp_path: Path
+) -> None:
     file, chances = tmp_path / "c.json", []
     for hidden in (0.0, 1.0):
         judging_kb.calibrate(triples, file, hidden=hidden)
@@ -197,7 +242,10 @@ def test_no_query_is_asked_for_a_file_that_cannot_be_written(
 ) -> None:
     asked: list[int] = []
     (tmp_path / "file").touch()
-    for out, message in ((tmp_path, "is a folder: give out=…"), (tmp_path / "file" / "c.json", "cannot be written")):
+    for out, message in (
+        (tmp_path, "is a folder: give out=…"),
+        (tmp_path / "file" / "c.json", "cannot be written"),
+    ):
         with pytest.raises(TrainingError, match=message):
             judging_kb.calibrate(triples, out, report=lambda done, _: asked.append(done))
     assert asked == []
@@ -206,10 +254,14 @@ def test_no_query_is_asked_for_a_file_that_cannot_be_written(
 def test_the_page_of_a_mention_has_no_probability(judging_kb: KnowledgeBase, file: Path) -> None:
     mention = "[START_ENT] Marie [END_ENT] was a physicist"
     assert judging_kb.query(mention, 1, calibration=file)[0].probability is None
-    with pytest.raises(QueryError, match="the page of a mention has no probability: leave min_probability=… out"):
+    with pytest.raises(
+        QueryError, match="the page of a mention has no probability: leave min_probability=… out"
+    ):
         judging_kb.query(mention, 1, calibration=file, min_probability=0.5)
     record = {"id": "1", "input": "a claim"}
-    with pytest.raises(QueryError, match="asks for pages alone, so min_probability=… has no effect: leave it out"):
+    with pytest.raises(
+        QueryError, match="asks for pages alone, so min_probability=… has no effect: leave it out"
+    ):
         judging_kb.predict([record], "fact_checking", calibration=file, min_probability=0.5)
 
 
@@ -223,6 +275,10 @@ def test_a_single_answer_changes_hardly_anything(
     judged = judge(kb.searcher, golds, SearchOptions(), hidden=0.0)
     assert not teaches(kb.searcher, judged)  # too few to replace the model's own probabilities
     outcome = write_calibration(kb.searcher, judged, tmp_path / "c.json", SearchOptions(), {})
-    assert (outcome.queries, outcome.auroc, outcome.thresholds) == (1, None, {"0.9": None, "0.95": None})
+    assert (outcome.queries, outcome.auroc, outcome.thresholds) == (
+        1,
+        None,
+        {"0.9": None, "0.95": None},
+    )
     after = Calibration.read(tmp_path / "c.json")
     assert list(after.weights.values()) == pytest.approx(list(before.weights.values()), abs=0.2)

@@ -1,4 +1,6 @@
-"""Keeping: nothing has moved before tuning; divergence is the formula's, and agreement counts answers."""
+"""Keeping: nothing has moved before tuning; divergence is the formula's, and agreement counts
+answers.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +22,9 @@ def distillation(own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> Dist
 
 def change(kb: KnowledgeBase, by: float) -> None:
     with torch.no_grad():
-        kb.model.queries.start_head.get_parameter("bias").add_(by * torch.linspace(-1, 1, kb.model.dim))
+        kb.model.queries.start_head.get_parameter("bias").add_(
+            by * torch.linspace(-1, 1, kb.model.dim)
+        )
 
 
 def test_nothing_has_moved_at_first(distillation: Distillation) -> None:
@@ -28,7 +32,9 @@ def test_nothing_has_moved_at_first(distillation: Distillation) -> None:
     assert distillation.agreement() == 1.0
 
 
-def test_divergence_is_that_of_two_softmaxes(distillation: Distillation, own_kb: KnowledgeBase) -> None:
+def test_divergence_is_that_of_two_softmaxes(
+    distillation: Distillation, own_kb: KnowledgeBase
+) -> None:
     before = retrieve(own_kb.searcher, *own_kb.model.encode_queries(LEARNED), 20)
     change(own_kb, 3.0)
     starts, ends = own_kb.model.encode_queries(LEARNED)
@@ -39,10 +45,14 @@ def test_divergence_is_that_of_two_softmaxes(distillation: Distillation, own_kb:
             first @ starts[query] + last @ ends[query] - penalties(own_kb.searcher, phrases),
         )
         old, new = (np.exp(each - each.max()) / np.exp(each - each.max()).sum() for each in scores)
-        assert distillation.divergences([query]).tolist()[0] == pytest.approx((old * np.log(old / new)).sum(), rel=0.02)
+        assert distillation.divergences([query]).tolist()[0] == pytest.approx(
+            (old * np.log(old / new)).sum(), rel=0.02
+        )
 
 
-def test_queries_are_counted_on_from_the_first(distillation: Distillation, own_kb: KnowledgeBase) -> None:
+def test_queries_are_counted_on_from_the_first(
+    distillation: Distillation, own_kb: KnowledgeBase
+) -> None:
     change(own_kb, 3.0)
     assert distillation.divergences([1, 4, 301]).tolist() == pytest.approx(
         3 * distillation.divergences([1]).tolist(), rel=1e-3
@@ -63,7 +73,9 @@ def test_agreement_is_the_share_of_answers_that_are_what_they_were(
     assert distillation.agreement() == same / len(WATCHED)
 
 
-def test_divergence_pulls_the_query_encoder_back(distillation: Distillation, own_kb: KnowledgeBase) -> None:
+def test_divergence_pulls_the_query_encoder_back(
+    distillation: Distillation, own_kb: KnowledgeBase
+) -> None:
     change(own_kb, 3.0)
     bias = own_kb.model.queries.start_head.get_parameter("bias")
     first = distillation.divergences([0, 1, 2]).mean()

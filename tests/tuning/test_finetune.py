@@ -1,4 +1,6 @@
-"""Finetuning, whole: triples go in, a query-encoder folder comes out; whatever is wrong is one sentence."""
+"""Finetuning, whole: triples go in, a query-encoder folder comes out; whatever is wrong is one
+sentence.
+"""
 
 import json
 import math
@@ -52,10 +54,17 @@ def asked(rows: Rows, write_json_lines: Callable[..., Path], tmp_path: Path) -> 
     """All triples, scored on themselves."""
     triples = write_json_lines("triples.jsonl", *rows)
     settings = {"k": 10, "epochs": 2, "batch": 5, "learning_rate": 1e-3, "patience": 99}
-    return settings | {"triples": triples, "out": tmp_path / "out", "dev": triples, "command": "kbq finetune"}
+    return settings | {
+        "triples": triples,
+        "out": tmp_path / "out",
+        "dev": triples,
+        "command": "kbq finetune",
+    }
 
 
-def test_every_phase_is_reported_with_an_estimate_before_the_steps(own_kb: KnowledgeBase, asked: Asked) -> None:
+def test_every_phase_is_reported_with_an_estimate_before_the_steps(
+    own_kb: KnowledgeBase, asked: Asked
+) -> None:
     stages: list[str] = []
     own_kb.finetune(**asked, report_stage=lambda name, *_: stages.append(name))
     assert list(dict.fromkeys(stages)) == [
@@ -69,17 +78,29 @@ def run(asked: Asked, kb: KnowledgeBase, notes: list[str] | None = None) -> Fine
     return kb.finetune(**asked, note=(lambda note: None) if notes is None else notes.append)
 
 
-def test_a_query_encoder_comes_out(asked: Asked, own_kb: KnowledgeBase, rows: Rows, model_folder: Path) -> None:
+def test_a_query_encoder_comes_out(
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows, model_folder: Path
+) -> None:
     notes: list[str] = []
-    before, config = own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist(), own_kb.model.config
+    before, config = (
+        own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist(),
+        own_kb.model.config,
+    )
     outcome = run(asked, own_kb, notes)
     assert notes == []
-    assert (outcome.reach.queries, outcome.reach.unreadable, outcome.reach.on_page) == (len(rows), 0, len(rows))
+    assert (outcome.reach.queries, outcome.reach.unreadable, outcome.reach.on_page) == (
+        len(rows),
+        0,
+        len(rows),
+    )
     assert (outcome.dev_queries, outcome.measure) == (len(rows), "KILT-accuracy")
     assert len(outcome.scores) == 3
     assert all(0 <= score <= 100 for score in outcome.scores)
     assert outcome.steps == 2 * -(-len(rows) // 5)
-    assert (outcome.lexical_factor, outcome.hybrid_score) == (1.0, None)  # this knowledge base has no words
+    assert (outcome.lexical_factor, outcome.hybrid_score) == (
+        1.0,
+        None,
+    )  # this knowledge base has no words
     assert not asked["out"].with_name("out.partial").exists()
     assert os.fspath(outcome) == str(asked["out"])
     tuned = KnowledgeBase.open(own_kb.folder, str(asked["out"]), device="cpu")
@@ -93,8 +114,12 @@ def test_a_query_encoder_comes_out(asked: Asked, own_kb: KnowledgeBase, rows: Ro
     )
     assert facts["relations"] == (["birth", "place of birth"] if outcome.is_better else [])
     assert facts["outcome"]["scores"] == list(outcome.scores)
-    assert json.loads((asked["out"] / "kbq.json").read_text("utf-8"))["config"]["base"] == str(model_folder)
-    assert own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist() == before  # it keeps its own
+    assert json.loads((asked["out"] / "kbq.json").read_text("utf-8"))["config"]["base"] == str(
+        model_folder
+    )
+    assert (
+        own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist() == before
+    )  # it keeps its own
     assert own_kb.model.config == config
     after = tuned.model.encode_queries(["Marie [SEP] birth"])[0].tolist()
     assert (after != before) == (outcome.scores[0] < max(outcome.scores))
@@ -134,8 +159,12 @@ def test_what_words_weigh_is_chosen_on_dev_queries_where_they_say_so_clearly(
 def test_a_dev_query_without_a_page_may_be_answered_anywhere(own_kb: KnowledgeBase) -> None:
     query = "Marie Curie [SEP] birth"
     (hit,) = own_kb.query([query], k=1, unit="page", backend="dense")[0]
-    outputs = [GoldOutput(hit.text, pages, frozenset(pages) or None, ()) for pages in ((hit.page_id,), ())]
-    golds = [Gold(str(number), number, query, {}, (output,)) for number, output in enumerate(outputs)]
+    outputs = [
+        GoldOutput(hit.text, pages, frozenset(pages) or None, ()) for pages in ((hit.page_id,), ())
+    ]
+    golds = [
+        Gold(str(number), number, query, {}, (output,)) for number, output in enumerate(outputs)
+    ]
     judge = DevScorer([(Task.load("slot_filling"), gold) for gold in golds], own_kb.searcher)
     assert judge.measure == "KILT-accuracy"
     assert judge.values(DENSE).tolist() == [1.0, 1.0]
@@ -205,7 +234,9 @@ def test_it_learns(asked: Asked, own_kb: KnowledgeBase) -> None:
 def test_pages_may_be_named_by_their_titles(
     asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
-    titles = {s.ids[place]: s.titles[place] for s in own_kb.searcher.shards for place in range(len(s.ids))}
+    titles = {
+        s.ids[place]: s.titles[place] for s in own_kb.searcher.shards for place in range(len(s.ids))
+    }
     named = write_json_lines("titles.jsonl", *(row | {"page": titles[row["page"]]} for row in rows))
     once = asked | {"epochs": 1}
     by_title = run(
@@ -228,7 +259,13 @@ def test_pages_can_be_learned_without_answers(
     for number, row in enumerate(rows):
         answer = {"answer": row["object"]} if number < with_answers else {}
         output = answer | {"provenance": [{"wikipedia_id": row["page"]}]}
-        lines.append({"id": str(number), "input": f"{row['subject']} [SEP] {row['relation']}", "output": [output]})
+        lines.append(
+            {
+                "id": str(number),
+                "input": f"{row['subject']} [SEP] {row['relation']}",
+                "output": [output],
+            }
+        )
     triples = write_json_lines("pages.jsonl", *lines)
     settings = {"objective": "page", "epochs": 1}
     outcome = run(asked | {"triples": triples, "dev": triples} | settings, own_kb)
@@ -239,7 +276,9 @@ def test_pages_can_be_learned_without_answers(
 
 def test_namesakes_are_alternatives() -> None:
     page_ids = {"Marie Curie": ["1", "2"], "Paris": ["3"]}.get
-    labeller = cast(Labeller, SimpleNamespace(page_ids=page_ids, find=lambda gold: (None, "on_page")))
+    labeller = cast(
+        Labeller, SimpleNamespace(page_ids=page_ids, find=lambda gold: (None, "on_page"))
+    )
     outputs = (
         GoldOutput("Warsaw", ("Marie Curie", "Paris"), frozenset(["Marie Curie", "Paris"]), ()),
         GoldOutput("Rome", ("9",), None, ()),
@@ -252,25 +291,35 @@ def test_namesakes_are_alternatives() -> None:
     ]
 
 
-def test_about_a_tenth_is_set_aside_to_the_end_of_a_page(asked: Asked, own_kb: KnowledgeBase, rows: Rows) -> None:
+def test_about_a_tenth_is_set_aside_to_the_end_of_a_page(
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows
+) -> None:
     outcome = run(asked | {"dev": None}, own_kb)
     assert outcome.reach.queries + outcome.dev_queries == len(rows)
     assert outcome.dev_queries == round(len(rows) / 10) + 1
 
 
-def test_a_sample_may_be_asked_for_and_too_many_are_a_note(asked: Asked, own_kb: KnowledgeBase, rows: Rows) -> None:
+def test_a_sample_may_be_asked_for_and_too_many_are_a_note(
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows
+) -> None:
     notes: list[str] = []
     assert run(asked | {"examples": 6}, own_kb, notes).reach.queries == 6
     more = asked | {"examples": 999, "out": asked["out"].with_name("more")}
-    assert run(more, KnowledgeBase.open(own_kb.folder, device="cpu"), notes).reach.queries == len(rows)
-    assert notes == [f"{asked['triples']} holds {len(rows)} queries to tune on, fewer than the 999 asked for"]
+    assert run(more, KnowledgeBase.open(own_kb.folder, device="cpu"), notes).reach.queries == len(
+        rows
+    )
+    assert notes == [
+        f"{asked['triples']} holds {len(rows)} queries to tune on, fewer than the 999 asked for"
+    ]
 
 
 def test_what_is_unusual_is_a_note_and_no_error(
     asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
     unseen = write_json_lines("dev.jsonl", rows[0] | {"relation": "river"})
-    without_pages = write_json_lines("plain.jsonl", *({k: v for k, v in row.items() if k != "page"} for row in rows))
+    without_pages = write_json_lines(
+        "plain.jsonl", *({k: v for k, v in row.items() if k != "page"} for row in rows)
+    )
     settings = {"k": 10**6, "epochs": 1}
     notes: list[str] = []
     outcome = run(asked | {"triples": without_pages, "dev": unseen} | settings, own_kb, notes)
@@ -290,8 +339,14 @@ def test_answers_that_can_never_be_found_are_counted(
     triples = write_json_lines("lost.jsonl", *lost, *rows[2:])
     notes: list[str] = []
     outcome = run(asked | {"triples": triples}, own_kb, notes)
-    assert (outcome.reach.elsewhere, outcome.reach.no_page, outcome.reach.on_page) == (1, 1, len(rows) - 2)
-    assert notes == [f"{triples} names pages that the knowledge base does not have: 'NoSuchPage' (line 2)"]
+    assert (outcome.reach.elsewhere, outcome.reach.no_page, outcome.reach.on_page) == (
+        1,
+        1,
+        len(rows) - 2,
+    )
+    assert notes == [
+        f"{triples} names pages that the knowledge base does not have: 'NoSuchPage' (line 2)"
+    ]
 
 
 def test_answers_without_a_page_that_stand_nowhere_are_counted(
@@ -308,9 +363,15 @@ def test_answers_without_a_page_that_stand_nowhere_are_counted(
     nowhere = [row | {"object": "Zorgblat Frumious"} for row in plain]
     some = write_json_lines("some.jsonl", *nowhere[:2], *plain[2:])
     outcome = run(asked | {"triples": some, "dev": some}, kb)
-    assert (outcome.reach.unnamed, outcome.reach.nowhere, outcome.reach.no_page) == (len(rows), 2, 0)
+    assert (outcome.reach.unnamed, outcome.reach.nowhere, outcome.reach.no_page) == (
+        len(rows),
+        2,
+        0,
+    )
     all_of_them = write_json_lines("all.jsonl", *nowhere)
-    with pytest.raises(TrainingError, match=r"no answer of .*all\.jsonl occurs in the knowledge base"):
+    with pytest.raises(
+        TrainingError, match=r"no answer of .*all\.jsonl occurs in the knowledge base"
+    ):
         run(asked | {"triples": all_of_them, "dev": some, "out": tmp_path / "other"}, kb)
 
 
@@ -319,14 +380,21 @@ def test_queries_that_are_unreadable_are_left_out_on_either_side(
 ) -> None:
     triples = write_json_lines("long.jsonl", *rows, rows[0] | {"subject": LONG})
     outcome = run(asked | {"triples": triples, "dev": triples}, own_kb)
-    assert (outcome.reach.queries, outcome.reach.unreadable, outcome.dev_queries) == (len(rows), 1, len(rows))
+    assert (outcome.reach.queries, outcome.reach.unreadable, outcome.dev_queries) == (
+        len(rows),
+        1,
+        len(rows),
+    )
 
 
 def test_nothing_but_queries_that_are_unreadable_is_refused(
     asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
     triples = write_json_lines("long.jsonl", rows[0] | {"subject": LONG})
-    with pytest.raises(TrainingError, match=r"no query can be read; line 1: .* has 804 tokens, the encoder reads 32"):
+    with pytest.raises(
+        TrainingError,
+        match=r"no query can be read; line 1: .* has 804 tokens, the encoder reads 32",
+    ):
         run(asked | {"triples": triples}, own_kb)
     triples = write_json_lines("two.jsonl", rows[0] | {"subject": "Marie [SEP] Curie"})
     with pytest.raises(TrainingError, match=r'no query can be read; line 1: .* has 2 "\[SEP\]"'):
@@ -337,10 +405,14 @@ def test_where_no_page_is_known_answers_are_scored_without(
     asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
     without = write_json_lines("plain.jsonl", *({**row, "page": ""} for row in rows))
-    elsewhere = write_json_lines("elsewhere.jsonl", *({**row, "page": "https://example.org/1"} for row in rows))
+    elsewhere = write_json_lines(
+        "elsewhere.jsonl", *({**row, "page": "https://example.org/1"} for row in rows)
+    )
     found = run(asked | {"triples": elsewhere, "dev": elsewhere}, own_kb)
     plain = KnowledgeBase.open(own_kb.folder, device="cpu")
-    expected = run(asked | {"triples": without, "dev": without, "out": asked["out"].with_name("plain")}, plain)
+    expected = run(
+        asked | {"triples": without, "dev": without, "out": asked["out"].with_name("plain")}, plain
+    )
     assert (found.measure, list(found.scores)) == ("accuracy", list(expected.scores))
 
 
@@ -355,16 +427,23 @@ def test_a_tuned_encoder_that_is_tuned_on_keeps_what_it_was_tuned_on(
 ) -> None:
     scores = iter([0.1, 0.2, 0.3, 0.1, 0.3 if better else 0.1, 0.2 if better else 0.0])
     monkeypatch.setattr(DevScorer, "score", lambda self: next(scores))
-    one, other = ([row for row in rows if (row["relation"] == "birth") == wanted] for wanted in (True, False))
+    one, other = (
+        [row for row in rows if (row["relation"] == "birth") == wanted] for wanted in (True, False)
+    )
     first = asked | {"triples": write_json_lines("one.jsonl", *one)}
     run(first, own_kb)
     tuned = KnowledgeBase.open(own_kb.folder, str(first["out"]), device="cpu")
     assert tuned.model.config.untuned_relations(["x [SEP] place of birth"]) == ["place of birth"]
-    second = asked | {"triples": write_json_lines("other.jsonl", *other), "out": first["out"].with_name("second")}
+    second = asked | {
+        "triples": write_json_lines("other.jsonl", *other),
+        "out": first["out"].with_name("second"),
+    }
     outcome = run(second, tuned)
     again = KnowledgeBase.open(own_kb.folder, str(second["out"]), device="cpu").model.config
     assert again.untuned_relations(["x [SEP] birth"]) == []
-    assert again.untuned_relations(["x [SEP] place of birth"]) == ([] if better else ["place of birth"])
+    assert again.untuned_relations(["x [SEP] place of birth"]) == (
+        [] if better else ["place of birth"]
+    )
     said = finetuning_lines(outcome)
     assert ("no epoch was better: the query encoder stays as it was" in said) != better
 
@@ -418,7 +497,9 @@ def test_entity_linking_learns_pages(
 ) -> None:
     # What so small a network of random weights learns depends on how this CPU rounds 16 bits.
     monkeypatch.setattr("kbq.model.devices.fast_dtype", lambda device: torch.float32)
-    titles = {s.ids[place]: s.titles[place] for s in own_kb.searcher.shards for place in range(len(s.ids))}
+    titles = {
+        s.ids[place]: s.titles[place] for s in own_kb.searcher.shards for place in range(len(s.ids))
+    }
     lines = [
         {
             "id": gold.id,
@@ -430,12 +511,19 @@ def test_entity_linking_learns_pages(
     ]
     triples = write_json_lines("links.jsonl", *lines)
     settings = {"objective": "page", "epochs": 24, "learning_rate": 2e-3, "keep": 0.0}
-    outcome = run(asked | {"triples": triples, "dev": triples, "task": Task.load("entity_linking")} | settings, own_kb)
+    outcome = run(
+        asked
+        | {"triples": triples, "dev": triples, "task": Task.load("entity_linking")}
+        | settings,
+        own_kb,
+    )
     assert outcome.measure == "KILT-accuracy"
     assert max(outcome.scores) > outcome.scores[0] + 10
 
 
-def test_out_that_exists_is_refused_before_anything_is_read(asked: Asked, own_kb: KnowledgeBase) -> None:
+def test_out_that_exists_is_refused_before_anything_is_read(
+    asked: Asked, own_kb: KnowledgeBase
+) -> None:
     asked["out"].mkdir()
     with pytest.raises(TrainingError, match="out already exists: choose another folder for out=…"):
         run(asked | {"triples": asked["out"] / "nothing"}, own_kb)
@@ -444,7 +532,9 @@ def test_out_that_exists_is_refused_before_anything_is_read(asked: Asked, own_kb
 def test_pages_that_nobody_names_cannot_be_learned(
     asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
-    triples = write_json_lines("plain.jsonl", *({k: v for k, v in row.items() if k != "page"} for row in rows))
+    triples = write_json_lines(
+        "plain.jsonl", *({k: v for k, v in row.items() if k != "page"} for row in rows)
+    )
     settings = {"objective": "page"}
     with pytest.raises(TrainingError, match="page"):
         run(asked | {"triples": triples, "dev": triples} | settings, own_kb)
@@ -464,7 +554,9 @@ def test_another_knowledge_base_refuses_the_query_encoder(
     assert other.config.phrase_fingerprint != own_kb.model.config.phrase_fingerprint
     shutil.copytree(own_kb.folder, tmp_path / "kb")
     manifest = read_manifest(own_kb.folder)
-    write_manifest(tmp_path / "kb", replace(manifest, model_fingerprint=other.config.phrase_fingerprint))
+    write_manifest(
+        tmp_path / "kb", replace(manifest, model_fingerprint=other.config.phrase_fingerprint)
+    )
     with pytest.raises(ModelError) as refusal:
         KnowledgeBase.open(tmp_path / "kb", str(asked["out"]), device="cpu")
     for named in (own_kb.model.config.phrase_fingerprint, other.config.phrase_fingerprint):
@@ -477,8 +569,11 @@ def test_how_much_is_kept_is_a_share(keep: object, asked: Asked, own_kb: Knowled
         run(asked | {"keep": keep}, own_kb)
 
 
-def test_keeping_all_changes_nothing(asked: Asked, own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
-    # In 16 bits a query encoder that has not changed is not quite what it was: tuning would shake it.
+def test_keeping_all_changes_nothing(
+    asked: Asked, own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In 16 bits a query encoder that has not changed is not quite what it was: tuning would shake
+    # it.
     monkeypatch.setattr("kbq.model.devices.fast_dtype", lambda device: torch.float32)
     outcome = run(asked | {"keep": 1.0, "learning_rate": 1e-4}, own_kb)
     assert outcome.agreements == [100.0, 100.0, 100.0]
@@ -492,7 +587,10 @@ def test_more_is_kept_by_more_keeping(asked: Asked, own_kb: KnowledgeBase) -> No
     assert len(kept.agreements) == len(kept.scores)
     assert kept.agreements[-1] >= lost.agreements[-1] + 20
     said = finetuning_lines(kept)
-    assert f"{'other queries answered as before':40}   100.0  {kept.agreements[kept.best]:5.1f}" in said
+    assert (
+        f"{'other queries answered as before':40}   100.0  {kept.agreements[kept.best]:5.1f}"
+        in said
+    )
 
 
 def test_a_tuned_encoder_has_probabilities_of_its_own(
@@ -500,13 +598,19 @@ def test_a_tuned_encoder_has_probabilities_of_its_own(
 ) -> None:
     monkeypatch.setattr("kbq.tuning.calibrate.LEAST", 5)
     found = judging_kb.query([row["subject"] + " [SEP] " + row["relation"] for row in RIGHT], 1)
-    rows = [row | {"object": hits[0].text, "page": hits[0].page_id} for row, hits in zip(RIGHT, found, strict=True)]
+    rows = [
+        row | {"object": hits[0].text, "page": hits[0].page_id}
+        for row, hits in zip(RIGHT, found, strict=True)
+    ]
     for number, row in enumerate(rows):
         row["object"] = "nothing of the kind" if number % 3 == 0 else row["object"]
     asked["dev"].write_text("".join(json.dumps(row) + "\n" for row in rows))
     outcome = run(asked, judging_kb)
     assert outcome.calibrated_on >= len(rows)
-    assert f"probabilities are learned from {outcome.calibrated_on} answers to dev queries" in finetuning_lines(outcome)
+    assert (
+        f"probabilities are learned from {outcome.calibrated_on} answers to dev queries"
+        in finetuning_lines(outcome)
+    )
     tuned = judging_kb.with_model(outcome)
     (answer,) = tuned.query("Marie [SEP] birth", 1)
     assert answer.probability is not None

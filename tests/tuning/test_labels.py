@@ -29,12 +29,16 @@ def spelled(text: str, number: int = 0) -> EncodedParagraph:
     columns = (range(len(words)), (word.start() for word in words), (word.end() for word in words))
     arrays = [np.array(list(column), np.uint32) for column in columns]
     logits, edges = np.zeros(len(words), np.float32), np.full(len(words), OPENS | CLOSES, np.uint8)
-    return EncodedParagraph(number, text, len(words), np.zeros((len(words), 2), np.int8), logits, edges, *arrays)
+    return EncodedParagraph(
+        number, text, len(words), np.zeros((len(words), 2), np.int8), logits, edges, *arrays
+    )
 
 
 def found(labeller: Labeller, wanted: Gold) -> list[tuple[int, int, int]]:
     phrases = labeller.find(wanted)[0]
-    return list(zip(phrases.shards.tolist(), phrases.starts.tolist(), phrases.ends.tolist(), strict=True))
+    return list(
+        zip(phrases.shards.tolist(), phrases.starts.tolist(), phrases.ends.tolist(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("page", ["shard-1", "Page 1"])
@@ -43,7 +47,9 @@ def test_a_text_is_right_where_it_equals_an_answer_and_a_page_by_id_or_title(
 ) -> None:
     shard = make_shard([encoded([[1, 1]] * 3)], [encoded([[1, 1]] * 3)])  # twice w0 w1 w2
     wanted = gold("nothing", "The W1.", page=page)
-    labels = Labeller([shard], [page]).label(phrases_of([(0, 0, 0), (0, 1, 1), (0, 4, 4), (0, 4, 5)]), wanted)
+    labels = Labeller([shard], [page]).label(
+        phrases_of([(0, 0, 0), (0, 1, 1), (0, 4, 4), (0, 4, 5)]), wanted
+    )
     assert labels.has_answer.tolist() == [False, True, True, False]
     assert labels.on_page.tolist() == [False, False, True, True]
     assert labels.positive("phrase").tolist() == [False, True, True, False]
@@ -51,17 +57,25 @@ def test_a_text_is_right_where_it_equals_an_answer_and_a_page_by_id_or_title(
     assert labels.positive("kilt").tolist() == [False, False, True, False]
 
 
-@pytest.mark.parametrize(("page", "right"), [("shard-1", [False, True]), ("shard-9", [True, False])])
+@pytest.mark.parametrize(
+    ("page", "right"), [("shard-1", [False, True]), ("shard-9", [True, False])]
+)
 def test_without_an_answer_on_a_gold_page_the_page_is_right_and_without_that_the_answer(
     page: str, right: list[bool], make_shard: Callable[..., Any], encoded: Callable[..., Any]
 ) -> None:
     shard = make_shard([encoded([[1, 1]] * 3)], [encoded([[1, 1]] * 3)])
-    labels = Labeller([shard], [page]).label(phrases_of([(0, 1, 1), (0, 3, 3)]), gold("w1", page=page))
+    labels = Labeller([shard], [page]).label(
+        phrases_of([(0, 1, 1), (0, 3, 3)]), gold("w1", page=page)
+    )
     assert labels.positive("kilt").tolist() == right
 
 
-def test_no_phrases_have_no_labels(make_shard: Callable[..., Any], encoded: Callable[..., Any]) -> None:
-    labels = Labeller([make_shard([encoded([[1, 1]])])], ["shard-0"]).label(phrases_of([]), gold("w0"))
+def test_no_phrases_have_no_labels(
+    make_shard: Callable[..., Any], encoded: Callable[..., Any]
+) -> None:
+    labels = Labeller([make_shard([encoded([[1, 1]])])], ["shard-0"]).label(
+        phrases_of([]), gold("w0")
+    )
     assert labels.positive("kilt").tolist() == labels.positive("page").tolist() == []
 
 
@@ -70,7 +84,9 @@ def test_phrases_of_several_shards_are_labelled_in_their_order(
 ) -> None:
     shards = [make_shard([encoded([[1, 1]] * 2)], name=name) for name in ("one", "two")]
     wanted = gold("w1", page="two-0")
-    labels = Labeller(shards, ["two-0"]).label(phrases_of([(1, 1, 1), (0, 1, 1), (1, 0, 0)]), wanted)
+    labels = Labeller(shards, ["two-0"]).label(
+        phrases_of([(1, 1, 1), (0, 1, 1), (1, 0, 0)]), wanted
+    )
     assert labels.has_answer.tolist() == [True, True, False]
     assert labels.on_page.tolist() == [True, False, True]
 
@@ -78,9 +94,15 @@ def test_phrases_of_several_shards_are_labelled_in_their_order(
 def test_an_id_goes_before_a_title_and_a_title_may_be_that_of_several_pages(
     make_shard: Callable[..., Any], encoded: Callable[..., Any]
 ) -> None:
-    shards = [make_shard([encoded([[1, 1]])], [encoded([[1, 1]])], name=name) for name in ("Page 1", "two")]
+    shards = [
+        make_shard([encoded([[1, 1]])], [encoded([[1, 1]])], name=name)
+        for name in ("Page 1", "two")
+    ]
     labeller = Labeller(shards, ["Page 0", "Page 1-0", "nowhere"])
-    assert labeller.page_ids("Page 0") == ["two-0"] or labeller.page_ids("Page 0") == ["Page 1-0", "two-0"]
+    assert labeller.page_ids("Page 0") == ["two-0"] or labeller.page_ids("Page 0") == [
+        "Page 1-0",
+        "two-0",
+    ]
     assert labeller.page_ids("Page 1-0") == ["Page 1-0"]
     assert labeller.page_ids("nowhere") == []
 
@@ -146,14 +168,18 @@ def test_whether_an_answer_can_be_found(
     make_shard: Callable[..., Any],
     encoded: Callable[..., Any],
 ) -> None:
-    labeller = Labeller([make_shard([encoded([[1, 1]] * 2, positions=[0, 2])])], ["shard-0", "nowhere"])  # w1 is gone
+    labeller = Labeller(
+        [make_shard([encoded([[1, 1]] * 2, positions=[0, 2])])], ["shard-0", "nowhere"]
+    )  # w1 is gone
     assert labeller.find(wanted)[1] == kind
     assert found(labeller, wanted) == places
 
 
 def test_a_piece_of_a_word_is_no_answer_that_was_dropped(make_shard: Callable[..., Any]) -> None:
     labeller = Labeller([make_shard([spelled("The party begins because it must")])], ["shard-0"])
-    assert [labeller.find(gold(answer))[1] for answer in ("art", "us", "party")] == ["elsewhere"] * 2 + ["on_page"]
+    assert [labeller.find(gold(answer))[1] for answer in ("art", "us", "party")] == [
+        "elsewhere"
+    ] * 2 + ["on_page"]
 
 
 @pytest.mark.parametrize(

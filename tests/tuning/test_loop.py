@@ -1,4 +1,6 @@
-"""Loop: its loss is the formula's, it stops where it must, and a killed run ends with the same parameters."""
+"""Loop: its loss is the formula's, it stops where it must, and a killed run ends with the same
+parameters.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -36,7 +38,10 @@ def tuner_of(
     """Its dev score is a number that depends on the parameters, and on nothing else."""
     labeller = Labeller(kb.searcher.shards, {page for gold in golds for page in pages_of(gold)})
     ids = [kb.model.query_tokenizer.ids_of(gold.input or "") for gold in golds]
-    queries = [PreparedQuery(tuple(row), gold, labeller.find(gold)[0]) for row, gold in zip(ids, golds, strict=True)]
+    queries = [
+        PreparedQuery(tuple(row), gold, labeller.find(gold)[0])
+        for row, gold in zip(ids, golds, strict=True)
+    ]
 
     def first_bias() -> float:
         return float(kb.model.queries.start_head.get_parameter("bias").detach().sum())
@@ -67,8 +72,14 @@ def loss_by_hand(kb: KnowledgeBase, tuner: Finetuner, query: PreparedQuery) -> d
     """Each term, from dictionaries of phrases and rows, in float64."""
     starts, ends = kb.model.encode_queries([query.gold.input or ""])
     phrases = joined(retrieve(kb.searcher, starts, ends, tuner.settings.k)[0], query.golds)
-    positive = tuner.labeller.label(phrases, query.gold).positive(tuner.settings.chosen_objective("phrase")).tolist()
-    opening, closing = (part.astype(np.float64) for part in vectors(kb.searcher, phrases, tuner._coded))
+    positive = (
+        tuner.labeller.label(phrases, query.gold)
+        .positive(tuner.settings.chosen_objective("phrase"))
+        .tolist()
+    )
+    opening, closing = (
+        part.astype(np.float64) for part in vectors(kb.searcher, phrases, tuner._coded)
+    )
     terms: dict[str, dict[Any, tuple[float, bool]]] = {"joint": {}, "start": {}, "end": {}}
     for place in range(len(phrases)):
         shard, first, last = (int(c[place]) for c in (phrases.shards, phrases.starts, phrases.ends))
@@ -88,7 +99,11 @@ def loss_by_hand(kb: KnowledgeBase, tuner: Finetuner, query: PreparedQuery) -> d
 @pytest.mark.parametrize("terms", [("joint",), ("start",), ("end",), ("joint", "start", "end")])
 @pytest.mark.parametrize("objective", ["kilt", "phrase", "page"])
 def test_the_loss_is_that_of_the_formula(
-    objective: Objective, terms: tuple[Term, ...], own_kb: KnowledgeBase, golds: list[Gold], tmp_path: Path
+    objective: Objective,
+    terms: tuple[Term, ...],
+    own_kb: KnowledgeBase,
+    golds: list[Gold],
+    tmp_path: Path,
 ) -> None:
     own_kb.model.config = replace(own_kb.model.config, length_penalty=0.2)
     stranger = Gold("x", 99, "Paris [SEP] river", {}, (GoldOutput("nowhere at all", (), None, ()),))
@@ -101,24 +116,40 @@ def test_the_loss_is_that_of_the_formula(
     tuner.found.append(0)
     for first in range(0, len(some), 3):
         losses = tuner.losses(range(len(some))[first : first + 3])[0]["loss"]
-        by_hand = [float(np.mean([loss[term] for term in terms])) for loss in expected[first : first + 3]]
+        by_hand = [
+            float(np.mean([loss[term] for term in terms])) for loss in expected[first : first + 3]
+        ]
         assert losses.tolist() == pytest.approx(by_hand, abs=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["compact", "tiny"])
-def test_the_loss_is_that_of_what_codes_stand_for(kind: IndexKind, built: tuple[Path, Path], golds: list[Gold]) -> None:
+def test_the_loss_is_that_of_what_codes_stand_for(
+    kind: IndexKind, built: tuple[Path, Path], golds: list[Gold]
+) -> None:
     coded = KnowledgeBase.open(built[1], device="cpu", index=kind)
-    rows, codes = (tuner_of(coded, golds[:3], replace(SETTINGS, epochs=1, vectors=what)) for what in ("rows", "codes"))
+    rows, codes = (
+        tuner_of(coded, golds[:3], replace(SETTINGS, epochs=1, vectors=what))
+        for what in ("rows", "codes")
+    )
     for tuner in (rows, codes):
         tuner.found.append(0)
-    by_rows, by_codes = ([loss_by_hand(coded, tuner, query) for query in tuner.queries] for tuner in (rows, codes))
+    by_rows, by_codes = (
+        [loss_by_hand(coded, tuner, query) for query in tuner.queries] for tuner in (rows, codes)
+    )
     losses = codes.losses(range(3))[0]["loss"]
-    assert losses.tolist() == pytest.approx([np.mean(list(loss.values())) for loss in by_codes], abs=1e-3)
-    assert [loss["joint"] for loss in by_codes] != pytest.approx([loss["joint"] for loss in by_rows], abs=1e-3)
+    assert losses.tolist() == pytest.approx(
+        [np.mean(list(loss.values())) for loss in by_codes], abs=1e-3
+    )
+    assert [loss["joint"] for loss in by_codes] != pytest.approx(
+        [loss["joint"] for loss in by_rows], abs=1e-3
+    )
 
 
 def test_codes_are_refused_where_there_are_none(own_kb: KnowledgeBase, golds: list[Gold]) -> None:
-    message = "is searched with its exact index: build one of codes with `kbq index vectors .* --kind tiny`, or leave"
+    message = (
+        "is searched with its exact index: build one of codes with `kbq index vectors .* --kind "
+        "tiny`, or leave"
+    )
     with pytest.raises(TrainingError, match=message):
         tuner_of(own_kb, golds[:3], replace(SETTINGS, vectors="codes"))
 
@@ -135,7 +166,9 @@ def test_the_loss_falls(own_kb: KnowledgeBase, golds: list[Gold], tmp_path: Path
     assert all(0 <= found <= len(golds) for found in tuner.found)
 
 
-def test_the_phrase_side_and_word_embeddings_stay(own_kb: KnowledgeBase, golds: list[Gold], tmp_path: Path) -> None:
+def test_the_phrase_side_and_word_embeddings_stay(
+    own_kb: KnowledgeBase, golds: list[Gold], tmp_path: Path
+) -> None:
     before = {name: value.clone() for name, value in own_kb.model.phrases.state_dict().items()}
     table = own_kb.model.queries.start.get_input_embeddings().weight
     assert table is own_kb.model.phrases.backbone.get_input_embeddings().weight
@@ -180,7 +213,10 @@ def test_a_killed_run_ends_with_the_same_parameters(
 
 
 def test_a_finished_run_is_not_run_again(
-    own_kb: KnowledgeBase, open_again: Callable[[], KnowledgeBase], golds: list[Gold], tmp_path: Path
+    own_kb: KnowledgeBase,
+    open_again: Callable[[], KnowledgeBase],
+    golds: list[Gold],
+    tmp_path: Path,
 ) -> None:
     steps_of(tuner_of(own_kb, golds), tmp_path / "c.pt")
     again = tuner_of(open_again(), golds)
@@ -199,7 +235,12 @@ def test_a_finished_run_is_not_run_again(
     ],
 )
 def test_it_stops_early_and_puts_the_best_parameters_back(
-    given: list[float], kept: list[float], best: int, own_kb: KnowledgeBase, golds: list[Gold], tmp_path: Path
+    given: list[float],
+    kept: list[float],
+    best: int,
+    own_kb: KnowledgeBase,
+    golds: list[Gold],
+    tmp_path: Path,
 ) -> None:
     scores: Iterator[float] = iter(given)
     states: list[list[torch.Tensor]] = []
@@ -212,7 +253,9 @@ def test_it_stops_early_and_puts_the_best_parameters_back(
     steps_of(tuner, tmp_path / "c.pt")
     assert tuner.scores == kept
     assert are_equal(parameters(own_kb.searcher), states[best])
-    assert not any(are_equal(states[best], state) for place, state in enumerate(states) if place != best)
+    assert not any(
+        are_equal(states[best], state) for place, state in enumerate(states) if place != best
+    )
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_the_last_checkpoint_stays(
@@ -233,7 +276,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_the_last_checkpoint_stays(
                 poisoned.optimizer.parameters[0].fill_(float("nan"))
 
     with pytest.raises(
-        TrainingError, match=rf"the loss is nan at step {poisoned.per_epoch + 1}: delete the checkpoint in OUT"
+        TrainingError,
+        match=rf"the loss is nan at step {poisoned.per_epoch + 1}: delete the checkpoint in OUT",
     ):
         poisoned.run(tmp_path / "c.pt", poison)
     resumed = tuner_of(open_again(), golds)
@@ -278,20 +322,31 @@ def with_output(gold: Gold, **fields: Any) -> Gold:
 
 
 def test_small_batches_that_are_accumulated_are_one_large_batch(
-    own_kb: KnowledgeBase, open_again: Callable[[], KnowledgeBase], golds: list[Gold], tmp_path: Path
+    own_kb: KnowledgeBase,
+    open_again: Callable[[], KnowledgeBase],
+    golds: list[Gold],
+    tmp_path: Path,
 ) -> None:
     losses = []
-    for number, (kb, batch, accumulate) in enumerate([(own_kb, 6, 1), (open_again(), 2, 3), (open_again(), 3, 2)]):
+    for number, (kb, batch, accumulate) in enumerate(
+        [(own_kb, 6, 1), (open_again(), 2, 3), (open_again(), 3, 2)]
+    ):
         settings = replace(SETTINGS, batch=batch, accumulate=accumulate, epochs=1)
         losses.append(
-            [step.means["loss"] for step in steps_of(tuner_of(kb, golds, settings), tmp_path / f"{number}.pt")]
+            [
+                step.means["loss"]
+                for step in steps_of(tuner_of(kb, golds, settings), tmp_path / f"{number}.pt")
+            ]
         )
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
     assert losses[2] == pytest.approx(losses[0], rel=0.02)
 
 
 def test_queries_without_positives_teach_nothing(own_kb: KnowledgeBase, tmp_path: Path) -> None:
-    strangers = [Gold(str(n), n, f"{n} [SEP] birth", {}, (GoldOutput("nowhere at all", (), None, ()),)) for n in (1, 2)]
+    strangers = [
+        Gold(str(n), n, f"{n} [SEP] birth", {}, (GoldOutput("nowhere at all", (), None, ()),))
+        for n in (1, 2)
+    ]
     tuner = tuner_of(own_kb, strangers)
     assert tuner.queries[0].golds.starts.tolist() == phrases_of([]).starts.tolist() == []
     tuner.found.append(0)
@@ -303,15 +358,23 @@ def test_queries_without_positives_teach_nothing(own_kb: KnowledgeBase, tmp_path
 
 @pytest.mark.parametrize(
     ("names", "terms"),
-    [("joint", ("joint",)), ("end, joint", ("joint", "end")), ("joint,start,end", ("joint", "start", "end"))],
+    [
+        ("joint", ("joint",)),
+        ("end, joint", ("joint", "end")),
+        ("joint,start,end", ("joint", "start", "end")),
+    ],
 )
 def test_terms(names: str, terms: tuple[Term, ...]) -> None:
     assert FinetuningSettings(terms=names).chosen_terms() == terms
 
 
-@pytest.mark.parametrize(("names", "wrong"), [("", "''"), ("joint,", "''"), ("middle,joint", "'middle'")])
+@pytest.mark.parametrize(
+    ("names", "wrong"), [("", "''"), ("joint,", "''"), ("middle,joint", "'middle'")]
+)
 def test_an_unknown_term_is_named(names: str, wrong: str) -> None:
-    with pytest.raises(TrainingError, match=f"term {wrong} is unknown: choose from joint, start, end"):
+    with pytest.raises(
+        TrainingError, match=f"term {wrong} is unknown: choose from joint, start, end"
+    ):
         FinetuningSettings(terms=names)
 
 
@@ -326,6 +389,8 @@ def test_an_unknown_term_is_named(names: str, wrong: str) -> None:
         ("page", "trex", "page"),
     ],
 )
-def test_the_objective_goes_by_the_task_unless_it_is_said(name: str, task: str, objective: str) -> None:
+def test_the_objective_goes_by_the_task_unless_it_is_said(
+    name: str, task: str, objective: str
+) -> None:
     settings = FinetuningSettings(objective=name)  # type: ignore[arg-type]
     assert settings.chosen_objective(Task.load(task).answer) == objective

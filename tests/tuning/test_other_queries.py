@@ -1,4 +1,6 @@
-"""Other queries: they are readable, of other relations and kinds than what is tuned on, and the same again."""
+"""Other queries: they are readable, of other relations and kinds than what is tuned on, and the
+same again.
+"""
 
 from kbq.kb import KnowledgeBase
 from kbq.text.queries import mention_in, slot_of
@@ -9,7 +11,9 @@ def relations_of(queries: list[str]) -> set[str]:
     return {slot[1] for slot in map(slot_of, queries) if slot}
 
 
-def made(kb: KnowledgeBase, tuned: list[str], count: int = 400, seed: int = 0, watched: bool = False) -> list[str]:
+def made(
+    kb: KnowledgeBase, tuned: list[str], count: int = 400, seed: int = 0, watched: bool = False
+) -> list[str]:
     return other_queries(kb.searcher.shards, kb.model.query_tokenizer, tuned, count, seed, watched)
 
 
@@ -46,7 +50,9 @@ def test_the_kind_that_is_tuned_on_is_left_out(kb: KnowledgeBase) -> None:
 
 
 def test_watched_relations_are_not_learned(kb: KnowledgeBase) -> None:
-    learned, watched = (relations_of(made(kb, ["who?"], 2000, watched=which)) for which in (False, True))
+    learned, watched = (
+        relations_of(made(kb, ["who?"], 2000, watched=which)) for which in (False, True)
+    )
     assert learned | watched == set(RELATIONS)
     assert not learned & watched
     assert len(watched) == 35

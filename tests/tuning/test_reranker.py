@@ -1,4 +1,6 @@
-"""Judging: a judge learns which phrases are right, where that helps, and only for the relations of the triples."""
+"""Judging: a judge learns which phrases are right, where that helps, and only for the relations of
+the triples.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -67,7 +69,9 @@ def test_a_judge_learns_what_right_phrases_have_in_common() -> None:
 def test_phrases_are_read_as_the_reranker_reads_them(
     monkeypatch: pytest.MonkeyPatch, own_kb: KnowledgeBase, golds: list[Gold]
 ) -> None:
-    """The scores of the judge that was not taught are those that order the answers, but for what supports them."""
+    """The scores of the judge that was not taught are those that order the answers, but for what
+    supports them.
+    """
     monkeypatch.setattr(reranker, "SUPPORT", 1e-6)
     asked = golds[:5]
     judge = own_kb.searcher.reranking.reader.reranking[1]
@@ -116,7 +120,10 @@ def test_questions_and_a_few_slots_teach_nothing(own_kb: KnowledgeBase, golds: l
 
 
 def test_fine_tuning_writes_the_judge_beside_the_query_encoder(
-    own_kb: KnowledgeBase, rows: list[dict[str, str]], write_json_lines: Callable[..., Path], tmp_path: Path
+    own_kb: KnowledgeBase,
+    rows: list[dict[str, str]],
+    write_json_lines: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     triples = write_json_lines("triples.jsonl", *rows)
     settings: dict[str, Any] = {"k": 10, "epochs": 1, "batch": 5, "dev": triples}
@@ -124,13 +131,24 @@ def test_fine_tuning_writes_the_judge_beside_the_query_encoder(
     before, after = outcome.reranker
     said = finetuning_lines(outcome)
     assert f"{'with reranking, answers right':40}  {before:6.1f}  {after:5.1f}" in said
-    assert f"{f'vectors alone, {outcome.measure}':40}  {outcome.scores[0]:6.1f}  {max(outcome.scores):5.1f}" in said
-    assert said[-1] == "probabilities stay the model's own: they are learned from 30 or more answers to dev queries"
-    assert own_kb.searcher.reranking.relation_judge is None  # the knowledge base itself is as it was
+    assert (
+        f"{f'vectors alone, {outcome.measure}':40}  {outcome.scores[0]:6.1f}  "
+        f"{max(outcome.scores):5.1f}" in said
+    )
+    assert said[-1] == (
+        "probabilities stay the model's own: they are learned from 30 or more answers to dev "
+        "queries"
+    )
+    assert (
+        own_kb.searcher.reranking.relation_judge is None
+    )  # the knowledge base itself is as it was
     tuned = own_kb.with_model(outcome)
     assert tuned.searcher.reranking.relation_judge is not None
     assert tuned.searcher.reranking.relation_judge.relations == {"birth", "place of birth"}
-    digest, judge = own_kb.searcher.reranking.reader_digest, tuned.searcher.reranking.relation_judge.fingerprint
+    digest, judge = (
+        own_kb.searcher.reranking.reader_digest,
+        tuned.searcher.reranking.relation_judge.fingerprint,
+    )
     assert tuned.searcher.plan(SearchOptions()).mode.reader == f"{digest} {judge}"
     assert own_kb.searcher.plan(SearchOptions()).mode.reader == digest
     again = tuned.finetune(triples, tmp_path / "again", **settings)

@@ -1,4 +1,6 @@
-"""Candidates: what is retrieved is what a search over all phrases finds, and its vectors give its scores."""
+"""Candidates: what is retrieved is what a search over all phrases finds, and its vectors give its
+scores.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,11 +18,16 @@ QUERIES = ["Marie Curie [SEP] place of birth", "the river?", "Warsaw [SEP] birth
 
 
 def places(phrases: Phrases) -> list[tuple[int, int, int]]:
-    return list(zip(phrases.shards.tolist(), phrases.starts.tolist(), phrases.ends.tolist(), strict=True))
+    return list(
+        zip(phrases.shards.tolist(), phrases.starts.tolist(), phrases.ends.tolist(), strict=True)
+    )
 
 
 def each_start_with_its_best_end(
-    kb: KnowledgeBase, spans: Callable[..., list[tuple[int, int, str]]], start: np.ndarray, end: np.ndarray
+    kb: KnowledgeBase,
+    spans: Callable[..., list[tuple[int, int, str]]],
+    start: np.ndarray,
+    end: np.ndarray,
 ) -> dict[tuple[int, int, int], float]:
     """Float64 scores of the best phrase of every start."""
     best: dict[tuple[int, int], tuple[float, int]] = {}
@@ -36,10 +43,14 @@ def each_start_with_its_best_end(
 
 
 @pytest.mark.parametrize("k", [1, 7, 10**6])
-def test_vectors_give_the_scores_of_the_search(k: int, any_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_give_the_scores_of_the_search(
+    k: int, any_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(any_kb.model, "config", replace(any_kb.model.config, length_penalty=0.25))
     starts, ends = any_kb.model.encode_queries(QUERIES)
-    for phrases, start, end in zip(retrieve(any_kb.searcher, starts, ends, k), starts, ends, strict=True):
+    for phrases, start, end in zip(
+        retrieve(any_kb.searcher, starts, ends, k), starts, ends, strict=True
+    ):
         assert 0 < len(phrases) <= k
         opening, closing = vectors(any_kb.searcher, phrases)
         lost = penalties(any_kb.searcher, phrases)
@@ -53,8 +64,12 @@ def test_vectors_come_in_the_order_of_the_phrases(own_kb: KnowledgeBase) -> None
     first, second = own_kb.searcher.shards
     opening, closing = vectors(own_kb.searcher, phrases_of([(1, 2, 3), (0, 5, 5), (1, 0, 1)]))
     scale = own_kb.model.scale
-    assert opening == pytest.approx(np.stack([second.vectors[2], first.vectors[5], second.vectors[0]]) * scale)
-    assert closing == pytest.approx(np.stack([second.vectors[3], first.vectors[5], second.vectors[1]]) * scale)
+    assert opening == pytest.approx(
+        np.stack([second.vectors[2], first.vectors[5], second.vectors[0]]) * scale
+    )
+    assert closing == pytest.approx(
+        np.stack([second.vectors[3], first.vectors[5], second.vectors[1]]) * scale
+    )
 
 
 @pytest.mark.parametrize("k", [1, 7, 10**6])
@@ -69,7 +84,9 @@ def test_an_exact_index_gives_the_best_of_all_phrases(
     asked = kb if shards == 1 else own_kb
     assert len(asked.searcher.shards) == shards
     starts, ends = asked.model.encode_queries(QUERIES)
-    for phrases, start, end in zip(retrieve(asked.searcher, starts, ends, k), starts, ends, strict=True):
+    for phrases, start, end in zip(
+        retrieve(asked.searcher, starts, ends, k), starts, ends, strict=True
+    ):
         truth = each_start_with_its_best_end(asked, legal_spans, start, end)
         best = sorted(truth.values(), reverse=True)[:k]
         assert len(phrases) == len(best)
@@ -79,12 +96,16 @@ def test_an_exact_index_gives_the_best_of_all_phrases(
 
 def test_the_best_phrase_is_the_first_answer(kb: KnowledgeBase) -> None:
     starts, ends = kb.model.encode_queries(QUERIES)
-    for phrases, hits in zip(retrieve(kb.searcher, starts, ends, 5), kb.query(QUERIES, 5), strict=True):
+    for phrases, hits in zip(
+        retrieve(kb.searcher, starts, ends, 5), kb.query(QUERIES, 5), strict=True
+    ):
         assert float(phrases.scores[0]) == pytest.approx(hits[0].score, abs=1e-3)
 
 
 def test_a_phrase_that_is_known_is_not_added_again() -> None:
-    found = Phrases(np.array([0, 0]), np.array([1, 3]), np.array([2, 3]), np.array([9, 8], np.float32))
+    found = Phrases(
+        np.array([0, 0]), np.array([1, 3]), np.array([2, 3]), np.array([9, 8], np.float32)
+    )
     both = joined(found, phrases_of([(0, 3, 3), (1, 3, 3), (0, 1, 4)]))
     assert places(both) == [(0, 1, 2), (0, 3, 3), (1, 3, 3), (0, 1, 4)]
     assert both.scores[:2].tolist() == [9, 8]
@@ -97,7 +118,13 @@ def test_nothing_joins_nothing(kb: KnowledgeBase) -> None:
     assert [part.shape for part in vectors(kb.searcher, nothing)] == [(0, 16), (0, 16)]
 
 
-def test_a_knowledge_base_of_titles_alone_has_no_candidates(model: Model, pages: list[Page], tmp_path: Path) -> None:
-    kb = KnowledgeBase.build([page for page in pages if not page.paragraphs], tmp_path / "kb", model)
+def test_a_knowledge_base_of_titles_alone_has_no_candidates(
+    model: Model, pages: list[Page], tmp_path: Path
+) -> None:
+    kb = KnowledgeBase.build(
+        [page for page in pages if not page.paragraphs], tmp_path / "kb", model
+    )
     assert (kb.counts.pages, kb.counts.rows) == (3, 0)
-    assert [len(phrases) for phrases in retrieve(kb.searcher, *model.encode_queries(QUERIES), 5)] == [0, 0, 0]
+    assert [
+        len(phrases) for phrases in retrieve(kb.searcher, *model.encode_queries(QUERIES), 5)
+    ] == [0, 0, 0]

@@ -1,4 +1,6 @@
-"""Triples: four formats give the same records; samples and splits are what they promise; bad files get one sentence."""
+"""Triples: four formats give the same records; samples and splits are what they promise; bad files
+get one sentence.
+"""
 
 import csv
 import gzip
@@ -22,13 +24,28 @@ from kbq.tuning.triples import (
 )
 
 ROWS: list[dict[str, str]] = [
-    {"subject": "Marie Curie", "relation": "birth", "object": "Warsaw", "aliases": "Warszawa|Varsovie", "page": "7"},
+    {
+        "subject": "Marie Curie",
+        "relation": "birth",
+        "object": "Warsaw",
+        "aliases": "Warszawa|Varsovie",
+        "page": "7",
+    },
     {"subject": "Marie Curie", "relation": "birth", "object": "Poland", "aliases": "", "page": "8"},
-    {"subject": "Douglas, Adams", "relation": "author", "object": 'the "Guide"', "aliases": "", "page": "9"},
+    {
+        "subject": "Douglas, Adams",
+        "relation": "author",
+        "object": 'the "Guide"',
+        "aliases": "",
+        "page": "9",
+    },
     {"subject": "居里夫人", "relation": "birth", "object": "华沙", "aliases": "", "page": "10"},
 ]
 EXPECTED: list[tuple[str | None, list[tuple[str, ...]]]] = [
-    ("Marie Curie [SEP] birth", [("Warsaw", "7"), ("Warszawa", "7"), ("Varsovie", "7"), ("Poland", "8")]),
+    (
+        "Marie Curie [SEP] birth",
+        [("Warsaw", "7"), ("Warszawa", "7"), ("Varsovie", "7"), ("Poland", "8")],
+    ),
     ("Douglas, Adams [SEP] author", [('the "Guide"', "9")]),
     ("居里夫人 [SEP] birth", [("华沙", "10")]),
 ]
@@ -37,7 +54,9 @@ EXPECTED: list[tuple[str | None, list[tuple[str, ...]]]] = [
 def table(delimiter: str, rows: list[dict[str, str]]) -> str:
     text = io.StringIO()
     if delimiter == "\t":  # as it comes: quotation marks are letters
-        return "".join("\t".join(row) + "\n" for row in (list(rows[0]), *(list(row.values()) for row in rows)))
+        return "".join(
+            "\t".join(row) + "\n" for row in (list(rows[0]), *(list(row.values()) for row in rows))
+        )
     writer = csv.DictWriter(text, list(rows[0]), delimiter=delimiter)
     writer.writeheader()
     writer.writerows(rows)
@@ -45,7 +64,9 @@ def table(delimiter: str, rows: list[dict[str, str]]) -> str:
 
 
 def as_json(rows: list[dict[str, str]]) -> str:
-    with_lists = (row | {"aliases": row["aliases"].split("|") if row["aliases"] else []} for row in rows)
+    with_lists = (
+        row | {"aliases": row["aliases"].split("|") if row["aliases"] else []} for row in rows
+    )
     return "".join(json.dumps(row) + "\n" for row in with_lists)
 
 
@@ -55,7 +76,10 @@ def as_kilt() -> str:
             {
                 "id": number,
                 "input": text,
-                "output": [{"answer": answer, "provenance": [{"wikipedia_id": page}]} for answer, page in outputs],
+                "output": [
+                    {"answer": answer, "provenance": [{"wikipedia_id": page}]}
+                    for answer, page in outputs
+                ],
             }
         )
         + "\n"
@@ -63,11 +87,18 @@ def as_kilt() -> str:
     )
 
 
-FORMATS = {"csv": table(",", ROWS), "tsv": table("\t", ROWS), "jsonl": as_json(ROWS), "kilt": as_kilt()}
+FORMATS = {
+    "csv": table(",", ROWS),
+    "tsv": table("\t", ROWS),
+    "jsonl": as_json(ROWS),
+    "kilt": as_kilt(),
+}
 
 
 def contents(golds: list[Gold]) -> list[tuple[str | None, list[tuple[str, ...]]]]:
-    return [(gold.input, [(output.answer, *output.pages) for output in gold.outputs]) for gold in golds]
+    return [
+        (gold.input, [(output.answer, *output.pages) for output in gold.outputs]) for gold in golds
+    ]
 
 
 @pytest.fixture
@@ -108,14 +139,24 @@ def test_queries_are_nfc(name: str, read: Callable[[str], list[Gold]]) -> None:
     assert marie.input == "Mari\xe9 Curie [SEP] birth"
 
 
-def test_columns_come_in_any_order_and_case_and_others_are_ignored(read: Callable[[str], list[Gold]]) -> None:
+def test_columns_come_in_any_order_and_case_and_others_are_ignored(
+    read: Callable[[str], list[Gold]],
+) -> None:
     golds = read("Object, comment ,RELATION,subject\nWarsaw,!,birth,Marie\n")
     assert contents(golds) == [("Marie [SEP] birth", [("Warsaw",)])]
     assert golds[0].outputs[0].evidence is None
 
 
 def test_a_rejected_value_of_a_review_is_no_triple(read: Callable[[str], list[Gold]]) -> None:
-    decided = {"value": "Warsaw", "page_id": "7", "paragraph": 0, "start": 3, "end": 9, "object": "Warsaw", "page": "7"}
+    decided = {
+        "value": "Warsaw",
+        "page_id": "7",
+        "paragraph": 0,
+        "start": 3,
+        "end": 9,
+        "object": "Warsaw",
+        "page": "7",
+    }
     slot = {"subject": "Marie Curie", "relation": "birth"}
     lines = [slot | decided | {"decision": decision} for decision in ("reject", "accept")]
     lines[0]["object"] = "Poland"
@@ -141,25 +182,50 @@ def test_values_that_are_numbers_are_text(read: Callable[[str], list[Gold]]) -> 
         '[{"id": 1, "input": "a [SEP] b", "output": [{"answer": "c"}]}]',
     ],
 )
-def test_triples_are_read_in_every_dialect_of_rows(text: str, read: Callable[[str], list[Gold]]) -> None:
+def test_triples_are_read_in_every_dialect_of_rows(
+    text: str, read: Callable[[str], list[Gold]]
+) -> None:
     assert [(gold.input, sorted(gold.answers)) for gold in read(text)] == [("a [SEP] b", ["c"])]
 
 
 def test_records_without_answer_and_page_are_left_out(read: Callable[[str], list[Gold]]) -> None:
-    lines = [{"id": 1, "input": "a", "output": [{"meta": 1}]}, {"id": 2, "input": "b", "output": [{"answer": "x"}]}]
+    lines = [
+        {"id": 1, "input": "a", "output": [{"meta": 1}]},
+        {"id": 2, "input": "b", "output": [{"answer": "x"}]},
+    ]
     assert [gold.id for gold in read("".join(json.dumps(line) + "\n" for line in lines))] == ["2"]
 
 
 @pytest.mark.parametrize(
     ("text", "message", "problem"),
     [
-        ("", "triples is empty: write a header with the names of the columns, and rows below it", ""),
+        (
+            "",
+            "triples is empty: write a header with the names of the columns, and rows below it",
+            "",
+        ),
         ("\n \n", "triples is empty", ""),
         ("subject,relation,object\n", "triples has no triple with an answer", ""),
-        ("subject,relation\na,b\n", "triples:1: column 'object' is missing, there are subject, relation: write", ""),
-        ("Marie\tbirth\tWarsaw\n", "triples:1: column 'subject' is missing, there are marie, birth, warsaw", ""),
-        ("subject~relation~object\na~b~c\n", "as JSON lines or with commas or tabs between them", ""),
-        ("subject,relation,object,subject\na,b,c,d\n", "triples has 2 columns 'subject': give each its own name", ""),
+        (
+            "subject,relation\na,b\n",
+            "triples:1: column 'object' is missing, there are subject, relation: write",
+            "",
+        ),
+        (
+            "Marie\tbirth\tWarsaw\n",
+            "triples:1: column 'subject' is missing, there are marie, birth, warsaw",
+            "",
+        ),
+        (
+            "subject~relation~object\na~b~c\n",
+            "as JSON lines or with commas or tabs between them",
+            "",
+        ),
+        (
+            "subject,relation,object,subject\na,b,c,d\n",
+            "triples has 2 columns 'subject': give each its own name",
+            "",
+        ),
         (
             'subject,relation,object\na,b,c\nd,"e,f\ng,h,i\n',
             "triples:3: unexpected end of data: is it a CSV or TSV",
@@ -171,31 +237,81 @@ def test_records_without_answer_and_page_are_left_out(read: Callable[[str], list
             "",
         ),
         ('{"subject": "a", "relation": "b"}\n', "triples:1: column 'object' is missing", ""),
-        ('{"subject": "a", "relation": "b", "object": "c"}\n{}\n', "triples:2: column 'subject' is missing", ""),
+        (
+            '{"subject": "a", "relation": "b", "object": "c"}\n{}\n',
+            "triples:2: column 'subject' is missing",
+            "",
+        ),
         ('{"subject": "a"\n', "has 1 lines", "triples:1: not JSON"),
-        ('{"subject": "a", "relation": "b", "object": "c"}\n{"sub\n', "has 1 lines", "triples:2: not JSON"),
+        (
+            '{"subject": "a", "relation": "b", "object": "c"}\n{"sub\n',
+            "has 1 lines",
+            "triples:2: not JSON",
+        ),
         (
             '{"subject": "a", "relation": "b", "object": "c"}\n[1]\n',
             "has 1 lines",
             "triples:2: '[1]' is not a JSON object",
         ),
-        ("subject,relation,object\na,b,NA\n", "has 1 lines that cannot be used", ":2: subject, relation or object is"),
-        ("subject,relation,object\na,b,c,\n", "has 1 lines that cannot be used", ":2: 4 values for 3 columns"),
-        ("subject,relation,object\na,b, \n", "has 1 lines that cannot be used", ":2: subject, relation or object is"),
-        ("subject,relation,object\na,b,c\n,,c\na\n", "has 2 lines that cannot be used", ":3: subject, relation"),
-        ('{"subject": "a", "relation": null, "object": "c"}\n', "has 1 lines", ":1: subject, relation or object"),
-        ('{"id": 1, "input": "a", "output": []}\n', "has 1 lines that cannot be used", "has no gold output"),
-        ('{"id": 1, "input": "", "output": [{"answer": "x"}]}\n', "has 1 lines", ":1: has no input"),
-        ('{"id": 1, "input": "a", "output": [{"answer": "x"}]}\n{"id"\n', "has 1 lines", ":2: is not JSON"),
-        ('{"id": 1, "input": "a", "output": [{"answer": "x"}]}\n' * 2, "has 1 lines", "has the id of line 1"),
+        (
+            "subject,relation,object\na,b,NA\n",
+            "has 1 lines that cannot be used",
+            ":2: subject, relation or object is",
+        ),
+        (
+            "subject,relation,object\na,b,c,\n",
+            "has 1 lines that cannot be used",
+            ":2: 4 values for 3 columns",
+        ),
+        (
+            "subject,relation,object\na,b, \n",
+            "has 1 lines that cannot be used",
+            ":2: subject, relation or object is",
+        ),
+        (
+            "subject,relation,object\na,b,c\n,,c\na\n",
+            "has 2 lines that cannot be used",
+            ":3: subject, relation",
+        ),
+        (
+            '{"subject": "a", "relation": null, "object": "c"}\n',
+            "has 1 lines",
+            ":1: subject, relation or object",
+        ),
+        (
+            '{"id": 1, "input": "a", "output": []}\n',
+            "has 1 lines that cannot be used",
+            "has no gold output",
+        ),
+        (
+            '{"id": 1, "input": "", "output": [{"answer": "x"}]}\n',
+            "has 1 lines",
+            ":1: has no input",
+        ),
+        (
+            '{"id": 1, "input": "a", "output": [{"answer": "x"}]}\n{"id"\n',
+            "has 1 lines",
+            ":2: is not JSON",
+        ),
+        (
+            '{"id": 1, "input": "a", "output": [{"answer": "x"}]}\n' * 2,
+            "has 1 lines",
+            "has the id of line 1",
+        ),
         ('{"id": 1, "input": "a", "output": [{}]}\n', "has no triple with an answer", ""),
-        ("subject,relation,object\nTexas, Austin,capital of,Texas\n", "", ":2: "),  # a value too many
+        (
+            "subject,relation,object\nTexas, Austin,capital of,Texas\n",
+            "",
+            ":2: ",
+        ),  # a value too many
         ('subject,relation,object\na,b,"c\nd,e,f\n', "", ":"),  # a quote that is never closed
         ('{"subject": "a", "relation": "b", "object": ["c", "d"]}\n', "", ":1: "),
         ('{"subject": {"en": "a"}, "relation": "b", "object": "c"}\n', "", ":1: "),
     ],
 )
-def test_bad_files_get_one_sentence(text: str, message: str, problem: str, read: Callable[[str], list[Gold]]) -> None:
+def test_bad_files_get_one_sentence(
+    text: str, message: str, problem: str, read: Callable[[str], list[Gold]]
+) -> None:
     with pytest.raises(TrainingError) as refusal:
         read(text)
     assert message in str(refusal.value)
@@ -214,7 +330,9 @@ def record(number: int, text: str) -> Gold:
     return Gold(str(number), number, text, {}, (GoldOutput(f"answer {number}", (), None, ()),))
 
 
-MANY = [record(n, f"subject {n // 3} [SEP] {'abc'[min(2, n % 10 // 4)]}") for n in range(400)]  # a, b 160 each, c 80
+MANY = [
+    record(n, f"subject {n // 3} [SEP] {'abc'[min(2, n % 10 // 4)]}") for n in range(400)
+]  # a, b 160 each, c 80
 
 
 def test_samples_are_nested_and_each_relation_has_its_share() -> None:
@@ -249,14 +367,22 @@ def test_a_split_shares_no_subject_and_loses_no_record() -> None:
 
 def test_a_split_shares_no_page_and_leaves_out_what_shares_a_subject() -> None:
     golds = [
-        replace(record(n, f"subject {n % 150} [SEP] r"), outputs=(GoldOutput("a", (f"page {n % 40}",), None, ()),))
+        replace(
+            record(n, f"subject {n % 150} [SEP] r"),
+            outputs=(GoldOutput("a", (f"page {n % 40}",), None, ()),),
+        )
         for n in range(400)
     ]
     tuned, dev = split(golds, 1)
     assert len(dev) == 40  # four pages of ten records
-    subjects, pages = {subject_of(gold) for gold in dev}, {page for gold in dev for page in pages_of(gold)}
+    subjects, pages = (
+        {subject_of(gold) for gold in dev},
+        {page for gold in dev for page in pages_of(gold)},
+    )
     assert len(pages) == 4
-    left = [gold for gold in golds if subject_of(gold) not in subjects and not pages_of(gold) & pages]
+    left = [
+        gold for gold in golds if subject_of(gold) not in subjects and not pages_of(gold) & pages
+    ]
     assert {gold.id for gold in tuned} == {gold.id for gold in left}
     assert 0 < len(left) < 360
 
@@ -270,7 +396,8 @@ def test_at_most_500_are_set_aside_and_at_least_one() -> None:
 @pytest.mark.parametrize("golds", [[], MANY[:1], MANY[:3]])
 def test_one_subject_cannot_be_split(golds: list[Gold]) -> None:
     with pytest.raises(
-        TrainingError, match="one subject or page is not enough to tune and to score: give more triples"
+        TrainingError,
+        match="one subject or page is not enough to tune and to score: give more triples",
     ):
         split(golds, 0)
 

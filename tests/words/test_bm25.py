@@ -29,7 +29,11 @@ QUERIES = (["citi", "river"], ["pari", "pari", "born"], ["mari", "curi", "unknow
 
 
 def test_words_are_stems_without_stop_words() -> None:
-    assert words_of(["The Rivers of Ünïted Cafés, 1984 a", "", "the"]) == [["river", "unit", "cafe", "1984"], [], []]
+    assert words_of(["The Rivers of Ünïted Cafés, 1984 a", "", "the"]) == [
+        ["river", "unit", "cafe", "1984"],
+        [],
+        [],
+    ]
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=60) | st.sampled_from(SAMPLE)))
@@ -99,18 +103,27 @@ def test_what_is_indexed_stays_and_what_is_damaged_is_made_again(
     scores = [index.scores(QUERIES[0]).tolist() for index in kb.searcher.words.bm25]
     lengths = first / "lengths.npy"
     np.save(lengths, np.load(lengths)[1:])
-    with pytest.raises(KnowledgeBaseError, match=r"lengths.npy is damaged \(it has .* of .*`kbq verify .* --repair`"):
+    with pytest.raises(
+        KnowledgeBaseError,
+        match=r"lengths.npy is damaged \(it has .* of .*`kbq verify .* --repair`",
+    ):
         KnowledgeBase.open(tmp_path / "kb")
     index_bm25(tmp_path / "kb")
     mended = KnowledgeBase.open(tmp_path / "kb")
     assert [index.scores(QUERIES[0]).tolist() for index in mended.searcher.words.bm25] == scores
 
 
-@pytest.mark.parametrize(("often", "dtype"), [(255, np.uint8), (256, np.uint16), (2**16, np.uint32)])
-def test_a_word_counts_as_often_as_it_stands(often: int, dtype: type, model: Model, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("often", "dtype"), [(255, np.uint8), (256, np.uint16), (2**16, np.uint32)]
+)
+def test_a_word_counts_as_often_as_it_stands(
+    often: int, dtype: type, model: Model, tmp_path: Path
+) -> None:
     texts = ("river " * often, "river city")
     shard = KnowledgeBase.build(
-        [Page("1", "", tuple(Paragraph(n, text) for n, text in enumerate(texts)))], tmp_path / "kb", model
+        [Page("1", "", tuple(Paragraph(n, text) for n, text in enumerate(texts)))],
+        tmp_path / "kb",
+        model,
     ).searcher.shards[0]
     passages, counts = BM25Index(shard).of("river")
     assert (passages.tolist(), counts.tolist()) == ([0, 1], [often, 1])
@@ -125,7 +138,8 @@ def test_words_are_found_in_every_chunk_of_paragraphs(
     parts = KnowledgeBase.build(pages, tmp_path / "parts", model)
     for words in QUERIES:
         assert (
-            parts.searcher.words.bm25[0].scores(words).tolist() == whole.searcher.words.bm25[0].scores(words).tolist()
+            parts.searcher.words.bm25[0].scores(words).tolist()
+            == whole.searcher.words.bm25[0].scores(words).tolist()
         )
 
 
@@ -154,14 +168,23 @@ def test_words_do_not_depend_on_case_and_form(text: str) -> None:
 
 
 def test_names_of_common_words_find_their_pages(model: Model, tmp_path: Path) -> None:
-    texts = {"The Band": "A band of five.", "Yes": "They are a band.", "It": "A film.", "The Who": "A band, who plays."}
+    texts = {
+        "The Band": "A band of five.",
+        "Yes": "They are a band.",
+        "It": "A film.",
+        "The Who": "A band, who plays.",
+    }
     texts |= {f"Group {number}": "They are a band, yes, who plays it." for number in range(60)}
     pages = [Page(title, title, [text]) for title, text in texts.items()]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
     for title in ("The Band", "Yes", "It", "the who"):
         (found,) = kb.query(f"{title} [SEP] origin", k=1, backend="bm25")
         assert found.title.lower() == title.lower()
-    assert query_words("Marie Curie [SEP] origin", kb.searcher.words.bm25) == ["mari", "curi", "origin"]
+    assert query_words("Marie Curie [SEP] origin", kb.searcher.words.bm25) == [
+        "mari",
+        "curi",
+        "origin",
+    ]
 
 
 def test_a_word_as_it_is_written_counts_beside_its_letters(model: Model, tmp_path: Path) -> None:
@@ -171,27 +194,42 @@ def test_a_word_as_it_is_written_counts_beside_its_letters(model: Model, tmp_pat
         Page("3", "Tó", ["Here."]),
     ]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
-    words = {text: query_words(f"{text} lies", kb.searcher.words.bm25) for text in ("Réunion", "Reunion", "Tó", "Lodž")}
+    words = {
+        text: query_words(f"{text} lies", kb.searcher.words.bm25)
+        for text in ("Réunion", "Reunion", "Tó", "Lodž")
+    }
     assert words == {
         "Réunion": ["reunion", "lie", "réunion"],
         "Reunion": ["reunion", "lie"],
         "Tó": ["lie", "tó"],
         "Lodž": ["lodz", "lie"],
     }
-    assert [answer.page_id for answer in kb.query("Réunion", k=2, unit="page", backend="bm25")] == ["1", "2"]
+    assert [answer.page_id for answer in kb.query("Réunion", k=2, unit="page", backend="bm25")] == [
+        "1",
+        "2",
+    ]
     assert kb.query("Tó", k=1, unit="page", backend="bm25")[0].page_id == "3"
 
 
-def test_words_of_an_older_form_are_said_and_built_again(pages: list[Page], model: Model, tmp_path: Path) -> None:
-    kb = KnowledgeBase.build([*pages, Page("L", "Łódź", ["Łódź lies in Poland."])], tmp_path / "kb", model)
+def test_words_of_an_older_form_are_said_and_built_again(
+    pages: list[Page], model: Model, tmp_path: Path
+) -> None:
+    kb = KnowledgeBase.build(
+        [*pages, Page("L", "Łódź", ["Łódź lies in Poland."])], tmp_path / "kb", model
+    )
     (shard,) = kb.searcher.shards
     vocabulary, entries, lengths = bm25._count_words(shard, Stage(silent, "", 0))
     vocabulary = ["łódź" if word == "lodz" else word for word in vocabulary]
-    write_postings(bm25_folder(shard.folder), vocabulary, entries, "counts", shard.seal, {"lengths": lengths})
+    write_postings(
+        bm25_folder(shard.folder), vocabulary, entries, "counts", shard.seal, {"lengths": lengths}
+    )
     with changing(tmp_path / "kb") as manifest:
         write_manifest(tmp_path / "kb", manifest.without_seals([f"{shard.folder.name}/bm25"]))
     old = KnowledgeBase.open(tmp_path / "kb")
-    assert [query_words(text, old.searcher.words.bm25) for text in ("Łódź", "Lodz")] == [["łódź"], ["lodz"]]
+    assert [query_words(text, old.searcher.words.bm25) for text in ("Łódź", "Lodz")] == [
+        ["łódź"],
+        ["lodz"],
+    ]
     found = kbq.verify(tmp_path / "kb")
     assert len(found.problems) == 1
     assert "an older version indexed its words" in found.problems[0]
@@ -201,8 +239,20 @@ def test_words_of_an_older_form_are_said_and_built_again(pages: list[Page], mode
     assert query_words("Lodz", KnowledgeBase.open(tmp_path / "kb").searcher.words.bm25)[0] == "lodz"
 
 
-def test_a_subject_is_asked_as_the_one_title_that_reads_the_same_is_written(model: Model, tmp_path: Path) -> None:
-    titles = ["Kaʻahumanu", "Łódź", "Pﬁzer", "Straße", "Strasse", "Warsaw", "Panic! at the Disco", ".in", "Old Rus'"]
+def test_a_subject_is_asked_as_the_one_title_that_reads_the_same_is_written(
+    model: Model, tmp_path: Path
+) -> None:
+    titles = [
+        "Kaʻahumanu",
+        "Łódź",
+        "Pﬁzer",
+        "Straße",
+        "Strasse",
+        "Warsaw",
+        "Panic! at the Disco",
+        ".in",
+        "Old Rus'",
+    ]
     pages = [Page(title, title, ["It lies here."]) for title in titles]
     words = KnowledgeBase.build(pages, tmp_path / "kb", model).searcher.words
     asked = {
@@ -215,8 +265,10 @@ def test_a_subject_is_asked_as_the_one_title_that_reads_the_same_is_written(mode
         "warsaw [SEP] river": "warsaw [SEP] river",  # case is no other spelling
         "Nowhere [SEP] river": "Nowhere [SEP] river",
         "where is Lodz?": "where is Łódź?",
-        "Did Ka'ahumanu's court see the Strasse?": "Did Ka'ahumanu's court see the Strasse?",  # two titles
-        "Who was Ka'ahumanu, and where is Lodz?": "Who was Kaʻahumanu, and where is Lodz?",  # the first name alone
+        # Two titles.
+        "Did Ka'ahumanu's court see the Strasse?": "Did Ka'ahumanu's court see the Strasse?",
+        # The first name alone.
+        "Who was Ka'ahumanu, and where is Lodz?": "Who was Kaʻahumanu, and where is Lodz?",
         "when did Panic at the Disco begin?": "when did Panic! at the Disco begin?",
         "how long is lodz?": "how long is lodz?",  # no name
         "When were the Straße's Walls' built?": "When were the Straße's Walls' built?",

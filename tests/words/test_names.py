@@ -15,7 +15,17 @@ from kbq.text.normal_forms import folded
 from kbq.words import names
 from kbq.words.names import NOWHERE, Naming, PageNaming, SubjectName
 
-SUBJECTS = ("Ann Lee", "ann lee", "Lee", "Łódź", "Lodz City", "St. Ann's", "C++ Lee", "Lee (river)", "river")
+SUBJECTS = (
+    "Ann Lee",
+    "ann lee",
+    "Lee",
+    "Łódź",
+    "Lodz City",
+    "St. Ann's",
+    "C++ Lee",
+    "Lee (river)",
+    "river",
+)
 PIECES = (
     "Ann",
     "Lee",
@@ -33,7 +43,9 @@ PIECES = (
 
 
 def page(number: int, title: str, *texts: str) -> Page:
-    return Page(str(number), title, tuple(Paragraph(place, text) for place, text in enumerate(texts)))
+    return Page(
+        str(number), title, tuple(Paragraph(place, text) for place, text in enumerate(texts))
+    )
 
 
 def built(pages: Sequence[Page], folder: Path, model: Model) -> KnowledgeBase:
@@ -72,7 +84,10 @@ def test_the_pages_are_those_that_a_reading_of_all_finds(model: Model, tmp_path:
     source = random.Random(7)
     pages = []
     for number in range(12):
-        texts = [" ".join(source.choices(PIECES, k=source.randint(1, 6))) for _ in range(source.randint(1, 3))]
+        texts = [
+            " ".join(source.choices(PIECES, k=source.randint(1, 6)))
+            for _ in range(source.randint(1, 3))
+        ]
         pages.append(page(number, source.choice((*SUBJECTS, "Other")), *texts))
     kb = built(pages, tmp_path / "kb", model)
     for subject in SUBJECTS:
@@ -106,27 +121,53 @@ def test_an_acronym_in_brackets_behind_a_name_is_known(kb: KnowledgeBase) -> Non
 
 
 @pytest.mark.parametrize(
-    "subject", ["", "?", "X", "of the", "AT&T", "居里夫人", "(.*)+", "Ann Leeds", "a" * 300, "\x00", "Lee ("]
+    "subject",
+    ["", "?", "X", "of the", "AT&T", "居里夫人", "(.*)+", "Ann Leeds", "a" * 300, "\x00", "Lee ("],
 )
 def test_a_name_that_cannot_be_looked_up_is_nowhere(kb: KnowledgeBase, subject: str) -> None:
     assert of(kb, subject) == Naming({}, {})
-    assert [mention.start for mention in SubjectName(subject).mentions("What? X is of the (.*)+ Ann Lees")] == []
+    assert [
+        mention.start
+        for mention in SubjectName(subject).mentions("What? X is of the (.*)+ Ann Lees")
+    ] == []
 
 
 def test_signs_of_regular_expressions_are_letters_of_a_name() -> None:
-    assert [mention.start for mention in SubjectName("C++ (.*) Lee").mentions("c++ (.*) lee, C+++ (.*) Lee")] == [0]
+    assert [
+        mention.start
+        for mention in SubjectName("C++ (.*) Lee").mentions("c++ (.*) lee, C+++ (.*) Lee")
+    ] == [0]
 
 
-LONGER_OR_SHORTER = ["Œ", "ß", "ﬃ", "&amp;", "e\u0301", "Łódź", "J. R. ", "A.C. ", "½", "\u00ad", " ", "a", ". ", "\n"]
+LONGER_OR_SHORTER = [
+    "Œ",
+    "ß",
+    "ﬃ",
+    "&amp;",
+    "e\u0301",
+    "Łódź",
+    "J. R. ",
+    "A.C. ",
+    "½",
+    "\u00ad",
+    " ",
+    "a",
+    ". ",
+    "\n",
+]
 
 
 @pytest.mark.parametrize("subject", ["Zoe", "J. Q. Zoe"])
 def test_a_name_is_where_it_stands_in_the_text_itself(subject: str) -> None:
-    """The places of a name among letters that folding makes longer or shorter, against all that can be seen."""
+    """The places of a name among letters that folding makes longer or shorter, against all that can
+    be seen.
+    """
     moved = 0
     for seed in range(300):
         letters = random.Random(seed)
-        parts = ["".join(letters.choices(LONGER_OR_SHORTER, k=letters.randrange(12))) for _ in range(3)]
+        parts = [
+            "".join(letters.choices(LONGER_OR_SHORTER, k=letters.randrange(12))) for _ in range(3)
+        ]
         text = f" {subject} ".join(parts)
         name = SubjectName(subject)
         whole = [found.start() for found in re.finditer(re.escape(subject), text)]

@@ -15,7 +15,9 @@ from kbq.words.postings import Entries, Postings, write_postings
 def write(folder: Path, vocabulary: list[str], *entries: tuple[int, int, float]) -> None:
     """Impacts of (passage, term, weight)."""
     passages, terms, weights = zip(*entries, strict=True) if entries else ((), (), ())
-    found = Entries(np.array(passages, np.int32), np.array(terms, np.int32), np.array(weights, np.float32))
+    found = Entries(
+        np.array(passages, np.int32), np.array(terms, np.int32), np.array(weights, np.float32)
+    )
     write_postings(folder, vocabulary, found, "weights", of="")
 
 
@@ -43,7 +45,9 @@ def index(tmp_path: Path) -> Postings:
         ([], [0, 0, 0, 0]),
     ],
 )
-def test_scores_are_sums_of_impacts(terms: Sequence[str], scores: list[float], index: Postings) -> None:
+def test_scores_are_sums_of_impacts(
+    terms: Sequence[str], scores: list[float], index: Postings
+) -> None:
     assert index.scores(terms).tolist() == scores
 
 
@@ -56,13 +60,19 @@ def test_scores_equal_those_of_a_sparse_matrix(tmp_path: Path) -> None:
     weights = dense[passages, terms].astype(np.float32)
     vocabulary = [f"t{place}" for place in range(40)]  # t10 sorts before t2
     write_postings(
-        tmp_path / "i", vocabulary, Entries(passages.astype(np.int32), terms.astype(np.int32), weights), "weights", ""
+        tmp_path / "i",
+        vocabulary,
+        Entries(passages.astype(np.int32), terms.astype(np.int32), weights),
+        "weights",
+        "",
     )
     index = opened(tmp_path / "i", 300)
     for _ in range(50):
         query = source.integers(0, 40, 6)  # with repetitions
         expected = np.asarray(matrix[:, query].sum(axis=1)).ravel()
-        assert index.scores([vocabulary[term] for term in query]) == pytest.approx(expected, abs=1e-6)
+        assert index.scores([vocabulary[term] for term in query]) == pytest.approx(
+            expected, abs=1e-6
+        )
 
 
 @pytest.mark.parametrize("vocabulary", [[], ["a"]])
@@ -114,7 +124,9 @@ def test_a_damaged_index_is_refused(name: str, how: str, tmp_path: Path) -> None
         path.write_bytes(b"")
     else:
         np.save(path, np.zeros(1, np.int64))
-    with pytest.raises(KnowledgeBaseError, match=r"word index .*i.* is (missing|damaged .*): build it again"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"word index .*i.* is (missing|damaged .*): build it again"
+    ):
         opened(tmp_path / "i", 4)
 
 

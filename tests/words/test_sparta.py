@@ -20,7 +20,14 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.tokenizer import WindowShape
 from kbq.words import impacts as impacts_module
-from kbq.words.impacts import PieceTokenizer, SentenceImpacts, add_sparta, impact_lines, index_sparta, sparta_folder
+from kbq.words.impacts import (
+    PieceTokenizer,
+    SentenceImpacts,
+    add_sparta,
+    impact_lines,
+    index_sparta,
+    sparta_folder,
+)
 from kbq.words.sparta import SpartaConfig, SpartaModel, strongest_impacts
 
 TEXTS = ["The city. A river of Paris.", "", "Marie was born in Warsaw. Curie. The the."]
@@ -37,7 +44,10 @@ def sparta(checkpoint: Path) -> SpartaModel:
 @pytest.fixture
 def shard(encoded: Callable[..., EncodedParagraph], tmp_path: Path) -> Shard:
     """Each text on a page with the title `birth`."""
-    pages = [(str(number), "birth", [replace(encoded([[1, 1]]), text=text)]) for number, text in enumerate(TEXTS)]
+    pages = [
+        (str(number), "birth", [replace(encoded([[1, 1]]), text=text)])
+        for number, text in enumerate(TEXTS)
+    ]
     return write_shard(tmp_path / "shard-00000", pages)
 
 
@@ -69,7 +79,9 @@ def test_a_paragraph_scores_like_its_best_sentence(
             looked_up = dict(zip(pieces, weights.tolist(), strict=True))
             sums.append(sum(looked_up.get(term, 0.0) for term in terms))
         expected.append(max(sums))
-    assert index.scores(terms) == pytest.approx(np.array(expected), abs=0.05)  # 16-bit, batched differently
+    assert index.scores(terms) == pytest.approx(
+        np.array(expected), abs=0.05
+    )  # 16-bit, batched differently
     assert expected[1] == 0 < expected[0] != expected[2]
 
 
@@ -108,7 +120,9 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
 
 
 @pytest.mark.usefixtures("shard")
-def test_a_shard_that_has_its_impacts_keeps_them(sparta: SpartaModel, manifest: Manifest, tmp_path: Path) -> None:
+def test_a_shard_that_has_its_impacts_keeps_them(
+    sparta: SpartaModel, manifest: Manifest, tmp_path: Path
+) -> None:
     folder = sparta_folder(tmp_path / "shard-00000", add_sparta(tmp_path, manifest, sparta))
     before = (folder / "weights.npy").stat().st_mtime_ns
     add_sparta(tmp_path, manifest, sparta)
@@ -137,12 +151,17 @@ def test_others_are_made_beside_those_that_answer(
 
     with pytest.raises(Killed):
         index_sparta(kb, tmp_path / "m", terms=50, report=killed)
-    assert KnowledgeBase.open(kb, device="cpu").query(["the river"], 99, "paragraph", "sparta") == few
+    assert (
+        KnowledgeBase.open(kb, device="cpu").query(["the river"], 99, "paragraph", "sparta") == few
+    )
     index_sparta(kb, tmp_path / "m", terms=50)
     many = KnowledgeBase.open(kb, device="cpu").query(["the river"], 99, "paragraph", "sparta")
     assert [hit.score for hit in many[0]] != [hit.score for hit in few[0]]
     name = f"sparta-{read_manifest(kb).sparta}"
-    assert [path.name for path in (*kb.glob("sparta*"), *kb.glob("shard-*/sparta*"))] == [name, name]
+    assert [path.name for path in (*kb.glob("sparta*"), *kb.glob("shard-*/sparta*"))] == [
+        name,
+        name,
+    ]
 
 
 def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_path: Path) -> None:
@@ -150,7 +169,9 @@ def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_
     sparta.save(tmp_path / "m")
     index_sparta(kb, tmp_path / "m")
     shutil.rmtree(kb / f"sparta-{read_manifest(kb).sparta}")
-    with pytest.raises(KnowledgeBaseError, match=r"seal.json is missing: `kbq index sparta .* MODEL`"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"seal.json is missing: `kbq index sparta .* MODEL`"
+    ):
         KnowledgeBase.open(kb, device="cpu")
 
 
@@ -164,18 +185,27 @@ def test_a_hybrid_score_adds_both_sources_by_their_weights(
 
     def scores(backend: Backend) -> dict[tuple[str, int], float]:
         weights = (2.0, 3.0) if backend == "hybrid" else (None, None)
-        hits = kb.searcher.search(["the river"], SearchOptions(99, "paragraph", backend, *weights))[0]
+        hits = kb.searcher.search(["the river"], SearchOptions(99, "paragraph", backend, *weights))[
+            0
+        ]
         return {(hit.page_id, hit.paragraph): hit.score for hit in hits}
 
     dense, words, impacts = scores("dense"), scores("bm25"), scores("sparta")
     assert words
     assert impacts
-    expected = {place: score + 2 * words.get(place, 0) + 3 * impacts.get(place, 0) for place, score in dense.items()}
+    expected = {
+        place: score + 2 * words.get(place, 0) + 3 * impacts.get(place, 0)
+        for place, score in dense.items()
+    }
     assert scores("hybrid") == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_damaged_block_is_made_again(
-    sparta: SpartaModel, shard: Shard, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sparta: SpartaModel,
+    shard: Shard,
+    manifest: Manifest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(impacts_module, "BLOCK", 1)
     whole = sparta_folder(shard.folder, add_sparta(tmp_path, manifest, sparta, k=5))
@@ -196,9 +226,14 @@ def test_the_strongest_terms_of_a_page_are_those_of_its_sentences(
     (title,) = sparta.tokenizer(["birth"], add_special_tokens=False)["input_ids"]
     found = index.sentences(0, 5)
     assert [text for text, _ in found] == ["The city.", "A river of Paris."]
-    impacts = {number: weights for number, _, weights in strongest_impacts(sparta, sparta.windows(title, TEXTS[0]), 5)}
+    impacts = {
+        number: weights
+        for number, _, weights in strongest_impacts(sparta, sparta.windows(title, TEXTS[0]), 5)
+    }
     for number, (_, terms) in enumerate(found):
-        assert list(terms.values()) == pytest.approx(sorted(impacts[number].tolist(), reverse=True), abs=0.05)
+        assert list(terms.values()) == pytest.approx(
+            sorted(impacts[number].tolist(), reverse=True), abs=0.05
+        )
 
 
 def test_exported_impacts_score_as_the_index_does(
@@ -211,7 +246,9 @@ def test_exported_impacts_score_as_the_index_does(
     sums = {0: 0.0, 1: 0.0, 2: 0.0}
     for document in documents:
         page = int(document["id"].partition(":")[0])
-        assert all(isinstance(weight, int) and weight >= 0 for weight in document["vector"].values())
+        assert all(
+            isinstance(weight, int) and weight >= 0 for weight in document["vector"].values()
+        )
         sums[page] = max(sums[page], sum(document["vector"].get(term, 0) for term in terms) / 100)
     scores = SentenceImpacts(shard, manifest).scores(terms)
     assert list(sums.values()) == pytest.approx(scores.tolist(), abs=0.005 * len(terms))

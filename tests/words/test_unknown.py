@@ -1,4 +1,6 @@
-"""Unknown words: those of a subject that no page has, and those of a relation that the encoder does not have either."""
+"""Unknown words: those of a subject that no page has, and those of a relation that the encoder does
+not have either.
+"""
 
 from pathlib import Path
 
@@ -12,7 +14,11 @@ from kbq.words.bm25 import title_term, words_of
 
 @pytest.fixture(scope="module")
 def kb(model: Model, tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
-    texts = {"Marie Curie": "She was born in that place.", "Places": "A plate and a place.", "Łódź": "Die Straßen."}
+    texts = {
+        "Marie Curie": "She was born in that place.",
+        "Places": "A plate and a place.",
+        "Łódź": "Die Straßen.",
+    }
     pages = [Page(title, title, (Paragraph(0, text),)) for title, text in texts.items()]
     folder = tmp_path_factory.mktemp("unknown") / "kb"
     KnowledgeBase.build(pages[:1], folder, model)
@@ -40,7 +46,9 @@ def test_what_no_page_has_is_named(text: str, unknown: list[str], kb: KnowledgeB
     assert kb.searcher.unknown_words(text) == unknown
 
 
-def test_where_there_are_no_words_nothing_is_said(pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_where_there_are_no_words_nothing_is_said(
+    pages: list[Page], model: Model, tmp_path: Path
+) -> None:
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False)
     assert kb.searcher.unknown_words("Curei [SEP] bron") == []
 
@@ -68,5 +76,7 @@ def test_a_page_is_found_by_either_form(name: str, model: Model, tmp_path: Path)
     titles = ["A.C. Milan", "Inter Milan", "Milan", "AC"]
     pages = [Page(title, title, (Paragraph(0, f"{title} is old."),)) for title in titles]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
-    assert kb.query(f"{name} [SEP] age", k=1, unit="page", backend="bm25")[0].page_id == "A.C. Milan"
+    assert (
+        kb.query(f"{name} [SEP] age", k=1, unit="page", backend="bm25")[0].page_id == "A.C. Milan"
+    )
     assert kb.searcher.unknown_words(f"{name} [SEP] old") == []
