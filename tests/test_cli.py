@@ -1824,9 +1824,10 @@ def test_probabilities_are_printed_and_no_answer_is_said(
     shown = run(*arguments)
     assert f"  {round(100 * chances[0])} %  " in shown.out
     (told,) = run(*arguments, "--json").documents
-    assert [one["probability"] for one in told["answers"]] == [
-        round(chance, 4) for chance in chances
-    ]  # type: ignore[attr-defined]
+    answers = told["answers"]
+    assert isinstance(answers, list)
+    rounded = [round(chance, 4) for chance in chances]
+    assert [answer["probability"] for answer in answers] == rounded
     nothing = run(*arguments, "--min-probability", 1)
     assert (nothing.status, nothing.err) == (0, "")
     assert "     no answer  (best guess: " in nothing.out

@@ -50,8 +50,9 @@ def test_statements_have_air() -> None:
 
 
 def is_tuple_assignment(node: ast.stmt) -> bool:
-    is_assignment = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
-    return is_assignment and isinstance(node.value, ast.Tuple)
+    if not isinstance(node, ast.Assign):
+        return False
+    return isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)
 
 
 def test_no_statement_has_more_than_sixty_nodes() -> None:

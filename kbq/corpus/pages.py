@@ -100,8 +100,7 @@ def page_id_of(value: object, name: str) -> str:
     """Return a page id that a field, or a column, of this name has. Raises CorpusError if it is
     none.
     """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and value == int(value):
+    if isinstance(value, int | float) and not isinstance(value, bool) and value == int(value):
         return text_of(value)
     if not isinstance(value, str) or not value.strip() or _NOT_IN_AN_ID.search(value.strip()):
         raise wrong_field(name, value, "a whole number, or text without control characters")

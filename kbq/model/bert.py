@@ -574,9 +574,8 @@ class Recorded:
         """Record the work for this shape, after doing it once, as a library may prepare for it
         meanwhile.
         """
-        # type: ignore[no-untyped-call].
         inputs = [each.clone() for each in given]
-        side = torch.cuda.Stream(self.device)
+        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
             self._computed(inputs)

@@ -19,6 +19,7 @@ from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
+from kbq.worker_pool import device_of
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -153,6 +154,4 @@ def test_a_parent_that_is_killed_leaves_no_workers_which_do_not_run_its_script(
     ],
 )
 def test_workers_take_the_gpus_by_turns(device: str, gpus: int, places: list[str]) -> None:
-    assert [
-        page_encoder.device_of(number, torch.device(device), gpus) for number in range(3)
-    ] == places
+    assert [device_of(number, torch.device(device), gpus) for number in range(3)] == places

@@ -77,12 +77,8 @@ def test_the_models_word_embeddings_are_not_stored_again(folder: Path, trained: 
     stored = load_file(folder / READER)
     assert "backbone.embeddings.position_embeddings.weight" in stored
     assert not [name for name in stored if "word_embeddings" in name]
-    own = (
-        Reader.open(str(folder), "cpu")
-        .network.get_submodule("backbone")
-        .get_input_embeddings()
-        .weight
-    )  # type: ignore[operator]
+    backbone: Any = Reader.open(str(folder), "cpu").network.get_submodule("backbone")
+    own = backbone.get_input_embeddings().weight
     assert torch.equal(own, trained.network.get_input_embeddings().weight)  # type: ignore[operator]
 
 

@@ -56,8 +56,9 @@ def decided(
     """Value, whether it is accepted, and the alternatives, of each claim."""
     relation = Relation("r", ("r",), **settings)  # type: ignore[arg-type]
     choices = {
-        value: Decision("s", "r", value, choice) for value, choice in (decisions or {}).items()
-    }  # type: ignore[arg-type]
+        value: Decision("s", "r", value, choice)  # type: ignore[arg-type]
+        for value, choice in (decisions or {}).items()
+    }
     decider = Decider(OneTitle(), 0.5, top, {("s", "r"): choices})  # type: ignore[arg-type]
     claims = decider.claims(Slot("s", relation), [answers, *more])
     return [

@@ -230,8 +230,8 @@ def test_gold_files_of_all_kinds(content: object, values: ValueSets, tmp_path: P
     path.write_text(
         content
         if isinstance(content, str)
-        else "".join(f"{json.dumps(line)}\n" for line in content)
-    )  # type: ignore[attr-defined]
+        else "".join(f"{json.dumps(line)}\n" for line in content)  # type: ignore[attr-defined]
+    )
     assert read_value_sets(path) == values
 
 

@@ -265,9 +265,9 @@ def test_only_what_was_filled_gets_an_apostrophe(tmp_path: Path) -> None:
         [{"s": "=1+1", "own": "@x", "new": ""}, {"s": "b", "own": "", "new": ""}],
     )
     rows = [
-        before.rows[0] | {"new": "=cmd|x"},
+        dict(before.rows[0]) | {"new": "=cmd|x"},
         dict(before.rows[1]) | {"own": "-5", "new": ["@a", "b"]},
-    ]  # type: ignore[operator]
+    ]
     table = replace(before, rows=rows, before=before)
     assert write_table(table, tmp_path / "t.csv", "csv") == 2
     assert (tmp_path / "t.csv").read_text() == "s,own,new\n=1+1,@x,'=cmd|x\nb,-5,'@a|b\n"

@@ -6,6 +6,7 @@ import json
 import os
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,8 +148,8 @@ def test_a_prediction_may_be_withheld(judging_kb: KnowledgeBase, file: Path) -> 
     ],
 )
 def test_another_search_is_refused(
-    judging_kb: KnowledgeBase, file: Path, options: dict, message: str
-) -> None:  # type: ignore[type-arg]
+    judging_kb: KnowledgeBase, file: Path, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(QueryError, match=message):
         judging_kb.query("Marie", 1, calibration=file, **options)
 
