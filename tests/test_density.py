@@ -11,16 +11,8 @@ ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "kbq").rglob("*.py"))
 MOST_NODES = 60
 BLOCKS = (
-    *(
-        ast.FunctionDef,
-        ast.AsyncFunctionDef,
-        ast.ClassDef,
-        ast.If,
-        ast.For,
-        ast.AsyncFor,
-        ast.While,
-    ),
-    *(ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match),
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.With, ast.AsyncWith),
+    *(ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar, ast.Match),
 )
 HEADLESS = re.compile(
     r"(of|in|on|at|by|for|from|with|without|to|that|which|who|whose|where|whatever|as|than|under|over|after|before"
