@@ -194,8 +194,9 @@ class Cells:
         if shown is not None:
             self._findable = min(self._findable, int(shown.sum()))
             self._bits = np.packbits(shown, bitorder="little")  # faiss reads them where they are
+            # Faiss compares a number's byte with this size: a count of bits would be read beyond.
             self._selector = self._faiss.IDSelectorBitmap(
-                len(shown), self._faiss.swig_ptr(self._bits)
+                len(self._bits), self._faiss.swig_ptr(self._bits)
             )
         self._prefetched: Any = None  # the inverted lists
         lists = self._faiss.downcast_InvertedLists(self._index.invlists)
