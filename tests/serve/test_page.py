@@ -498,7 +498,7 @@ def test_a_file_is_read_as_the_command_reads_it(
     tab.locator("#upload").set_input_files(
         {"name": name, "mimeType": "text/csv", "buffer": content}
     )
-    tab.get_by_text(f"{name}: ").wait_for()
+    tab.locator("#file-name", has_text=name).wait_for()
     assert tab.locator("#subjects").input_value() == shown
 
 
