@@ -209,6 +209,7 @@ def test_known_questions_get_hard_negatives(
 
 def test_negatives_are_looked_for_in_a_knowledge_base(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        TrainingError, match=r"negatives are looked for in a knowledge base, .* is not one: make one"
+        TrainingError,
+        match=r"negatives are looked for in a knowledge base, .* is not one: make one",
     ):
         augment(corpus, tmp_path / "out.jsonl", questions=corpus)
