@@ -21,6 +21,10 @@ SUFFIX = ".xlsx"
 MOST_CHARACTERS = 32_767
 MOST_ROWS = 1_048_576
 COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted Office file, or one of old versions, begins
+WHOLE_CLOCKS = (
+    "h:mm:ss",
+    "[hh]:mm:ss",
+)  # times and durations that hide nothing, so keep their type
 UNITS = {"h": 3600, "m": 60, "s": 1}  # seconds
 _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 # A number's format: text in quotation marks or behind a backslash, a currency, colours and widths,
@@ -243,6 +247,8 @@ def shown(value: Any, format: str) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         text = _number_shown(value, format)
         return whole(value) if text is None else text
+    if format in WHOLE_CLOCKS:
+        return value
     letters = re.sub(r'"[^"]*"|\\.|\[\$[^\]]*\]', "", format).lower()
     if isinstance(value, timedelta) or (isinstance(value, time) and "/" not in letters):
         return _clock_shown(value, format) or value

@@ -41,7 +41,7 @@ FORMS = (
     "{}", "{}%", "{} %", '"$"{}', '{}" kg"', "{}\\ \\m", "[$€-407]{}", "{} [$€-407]", '"No. "{}', '{}" m";-{}" m"',
     '"$"{}_);("$"{})', '[Red]{}" t"', '{}"°"', '{}" kg";"("{}" kg)";"none"', "£{}", "00000-0000", "000-00-0000",
 )  # fmt: skip
-CLOCKS = ("[h]:mm", "[h]:mm:ss", "[hh]:mm", "[mm]:ss", "[m]:ss", "[s]", "[hh]:mm:ss")
+CLOCKS = ("[h]:mm", "[h]:mm:ss", "[hh]:mm", "[mm]:ss", "[m]:ss", "[s]")
 
 
 def random_cell(chance: random.Random) -> tuple[object, str]:

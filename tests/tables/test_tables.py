@@ -18,9 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.errors import KbqError
-from kbq.storage import lines
+from kbq.storage import lines, reading
 from kbq.storage import rows as row_reader
-from kbq.storage import writing as storage_files
 from kbq.tables.tables import (
     Table,
     as_arrow,
@@ -123,7 +122,7 @@ def test_a_bad_table_is_one_sentence(
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A smaller limit, so that a bomb is made quickly."""
-    for module in (lines, storage_files):
+    for module in (lines, reading):
         monkeypatch.setattr(module, "LARGEST", 2**20)
 
 
