@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from itertools import chain, islice
 from pathlib import Path, PurePath
 from statistics import median
@@ -242,7 +242,23 @@ def text_of(value: object) -> str:
     if isinstance(value, datetime):
         is_day = value.time() == time() and value.tzinfo is None
         return value.date().isoformat() if is_day else value.isoformat(" ")
+    if isinstance(value, timedelta):
+        return _duration_text(value)
     return value.isoformat() if isinstance(value, date | time) else str(whole(value))
+
+
+def _duration_text(duration: timedelta) -> str:
+    """Return a duration as hours, minutes and seconds, as spreadsheets show it.
+
+    >>> _duration_text(timedelta(hours=30)), _duration_text(timedelta(seconds=-90.5))
+    ('30:00:00', '-00:01:30.500000')
+    """
+    seconds, fraction = divmod(abs(duration), timedelta(seconds=1))
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    sign = "-" if duration < timedelta() else ""
+    parts_of_second = f".{fraction.microseconds:06}" if fraction else ""
+    return f"{sign}{hours:02}:{minute:02}:{second:02}{parts_of_second}"
 
 
 def empty_markers(texts: Iterable[str] = EMPTY) -> frozenset[str]:
