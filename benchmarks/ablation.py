@@ -27,12 +27,13 @@ from kbq.training.encoders import train_encoders
 from kbq.training.quantisation import evaluate_reading
 from kbq.training.settings import TrainingSettings
 
+# As in the paper.
 PLAIN = {
     "negatives_weight": 0.0,
     "tokens_weight": 0.0,
     "pre_batches": 0,
     "trust_by_gold": False,
-}  # as in the paper
+}
 IN_BATCH = PLAIN | {"negatives_weight": 1.0}
 RUNS = {
     "none": PLAIN,

@@ -118,9 +118,8 @@ def random_shard(folder: Path, rows: int) -> Shard:
     """Write a shard of random vectors, in paragraphs of 60 rows."""
     source, count = np.random.default_rng(0), rows // 60
     quarter = source.standard_normal((-(-rows // 4), DIM), np.float32)
-    quarter = np.clip(quarter * 35, -127, 127).astype(
-        np.int8
-    )  # random numbers take long, so only signs differ
+    # Random numbers take long, so only signs differ.
+    quarter = np.clip(quarter * 35, -127, 127).astype(np.int8)
     vectors = np.concatenate(
         [quarter * source.choice(np.array([-1, 1], np.int8), DIM) for _ in range(4)]
     )

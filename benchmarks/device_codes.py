@@ -34,13 +34,15 @@ if TYPE_CHECKING:
     from accelerator import Run
 
 TOGETHER = 64  # queries
+# That 9.7 million rows need for a recall of 0.99; results/index_kinds_all.json.
 PROBES = {
     "compact": 144,
     "tiny": 176,
-}  # that 9.7 million rows need for a recall of 0.99; results/index_kinds_all.json
+}
 GROUPS = 12  # of shards, each of which is searched by itself
 REAL_QUERIES = 500
 FAISS_DEEPEST = 2048  # rows that faiss finds on a GPU
+# Of `BLOCKS` and `STEP` in `gpu_codes.py`.
 SHAPES = (
     (1, 8),
     (2, 8),
@@ -48,7 +50,7 @@ SHAPES = (
     (8, 8),
     (4, 4),
     (4, 16),
-)  # of `BLOCKS` and `STEP` in `gpu_codes.py`
+)
 NEEDS = 60e9  # bytes of a GPU for 770 million codes, with what makes and searches them
 
 

@@ -31,9 +31,8 @@ from kbq.corpus.documents import name_of
 from kbq.corpus.reading import chosen_title, read_document
 from kbq.errors import KbqError
 
-Text = list[
-    tuple[int, Any]
-]  # level and text of a heading; 0 and a paragraph; -1 and the cells of a row
+# Level and text of a heading; 0 and a paragraph; -1 and the cells of a row.
+Text = list[tuple[int, Any]]
 
 
 class Person(NamedTuple):

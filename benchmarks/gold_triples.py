@@ -16,9 +16,8 @@ from typing import Any
 
 from measuring import arguments, records_of
 
-Triple = tuple[
-    str, str, list[str]
-]  # subject, relation, and the names of one object; no names if there is no object
+# subject, relation, and the names of one object; no names if there is no object.
+Triple = tuple[str, str, list[str]]
 
 
 def main() -> None:

@@ -47,9 +47,8 @@ def imported(work: Path, size: int, name: str, bm25: bool = False) -> dict[str, 
         from kbq.importing.index import import_index
 
         kb = import_index(source, folder, work / "model", f"start/{name}", bm25=bm25)
-    written = [
-        path for path in folder.rglob("*") if path.is_file() and path.suffix != ".faiss"
-    ]  # which is linked
+    # Which is linked.
+    written = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".faiss"]
     counts = kb.manifest.counts
     return {
         "vectors": counts.rows,
@@ -207,9 +206,8 @@ def wikipedia(found: Mapping[str, Any]) -> dict[str, float]:
         return difference / largest["import index"]["tokens"] * tokens
 
     probed, of_search = PROBES * vectors / LISTS, largest["search index"]
-    scanned = (
-        2 * of_search["vectors"] * SMALL_CODE * of_search["searches, 64 at a time"]
-    )  # bytes in a CPU second
+    # Bytes in a CPU second.
+    scanned = 2 * of_search["vectors"] * SMALL_CODE * of_search["searches, 64 at a time"]
     return {
         "CPU hours to import": cost("cpu_seconds") / 3600,
         "and the words": of_words("cpu_seconds") / 3600,

@@ -69,9 +69,8 @@ def scores(
 ) -> dict[str, Any]:
     """Return the scores of the passages found for each question, in percent with their intervals."""
     options = SearchOptions(k=max(KS), unit=unit, **way)
-    found = np.zeros(
-        (len(records), max(KS)), bool
-    )  # whether the passage of each rank holds an answer
+    # Whether the passage of each rank holds an answer.
+    found = np.zeros((len(records), max(KS)), bool)
     for row, (record, result) in enumerate(
         zip(records, kb.ask([record["input"] for record in records], options), strict=True)
     ):

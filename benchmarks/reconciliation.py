@@ -213,9 +213,8 @@ def session(service: Reconciliation, titles: Mapping[str, str]) -> Document:
 
 def known_cells(service: Reconciliation, gold: Path, titles: Mapping[str, str]) -> Document:
     """Count how many cells of known value are filled, and rightly."""
-    values: dict[str, dict[str, set[str]]] = defaultdict(
-        lambda: defaultdict(set)
-    )  # by relation and page
+    # By relation and page.
+    values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     ids = {title: page_id for page_id, title in titles.items()}
     for record in read_table(gold).rows:
         subject, relation = slot_of(record["input"]) or ("", "")

@@ -114,9 +114,8 @@ def main() -> None:
         tab.locator("#cells .cell").first.click()
         tab.mouse.move(0, 0)
         tab.screenshot(path=out / "review.png")
-        tab = (
-            browser.new_page()
-        )  # without the rules of the page for review, which permits its own styles alone
+        # Without the rules of the page for review, which permits its own styles alone.
+        tab = browser.new_page()
         tab.set_viewport_size({"width": 1048, "height": 400})
         tab.set_content(notebook(work))
         tab.screenshot(path=out / "notebook.png", full_page=True)

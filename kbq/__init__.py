@@ -33,24 +33,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
-    "Answer",
-    "ClusterError",
-    "CorpusError",
-    "EvaluationError",
-    "KbqError",
-    "KnowledgeBase",
-    "KnowledgeBaseError",
-    "ModelError",
-    "Page",
-    "QueryError",
-    "Table",
-    "Task",
-    "TrainingError",
-    "evaluate",
-    "export",
-    "read_corpus",
-    "verify",
-]
+    "Answer", "ClusterError", "CorpusError", "EvaluationError", "KbqError", "KnowledgeBase",
+    "KnowledgeBaseError", "ModelError", "Page", "QueryError", "Table", "Task", "TrainingError",
+    "evaluate", "export", "read_corpus", "verify",
+]  # fmt: skip
 _MODULES = {
     "Answer": "kbq.answers",
     "KnowledgeBase": "kbq.kb",

@@ -1,4 +1,4 @@
-"""Worker pool: processes that do tasks, one for each device, and start again after one has died."""
+"""Worker pool: processes that do tasks, one for each device; one that dies is started again."""
 
 import os
 import signal

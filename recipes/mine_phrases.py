@@ -49,9 +49,8 @@ class MinedQuery:
 
     text: str
     answers: tuple[str, ...]  # without one, nothing is right
-    pages: tuple[
-        str, ...
-    ]  # ids or titles of the pages where an answer is right; without one, it is right anywhere
+    # Ids or titles of the pages where an answer is right; without one, it is right anywhere.
+    pages: tuple[str, ...]
     phrases: tuple[Answer, ...]
     values: tuple[
         tuple[str, ...], ...

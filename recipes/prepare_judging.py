@@ -39,10 +39,11 @@ from kbq.tables.relations import known_relations
 
 SQUAD_QUESTIONS = 36_000
 MOST_OF_REDOCRED, MOST_OF_FEWREL = 300, 350  # of a relation
+# Cells of persons, works and organisations; of places and events.
 UNSAID, UNSAID_OF_OTHERS = (
     9_000,
     2_000,
-)  # cells of persons, works and organisations; of places and events
+)
 UNSAID_OF_TABLES = 9_500  # cells that short pages of every kind do not state
 UNSAID_BESIDE = 4_500  # cells of subjects beside the title
 MADE = 140  # texts with traps from templates

@@ -22,17 +22,8 @@ from prepare_judging import TEST_FOLD
 from prepare_slots import KNOWLEDGENET_NAMES, PRONOUNS, json_lines, write_lines
 
 MORE_PRONOUNS = {
-    "which",
-    "that",
-    "whom",
-    "whose",
-    "me",
-    "us",
-    "himself",
-    "herself",
-    "itself",
-    "themselves",
-}
+    "which", "that", "whom", "whose", "me", "us", "himself", "herself", "itself", "themselves",
+}  # fmt: skip
 Fact = Mapping[str, Any]
 
 

@@ -52,12 +52,10 @@ BEHIND_A_KIND = (
 A_KIND = re.compile(
     rf"(?:a|an|the|one of the) ([^.,;:()\[\]]{{2,70}}?)(?=\s+(?:{BEHIND_A_KIND})\b|[.,;:(\[]|\s*$)"
 )
-LIFE = re.compile(
-    r"\bborn\b|\bdied\b|\d{4} ?[-–] ?(?:\w+ )?(?:\d+ )?(?:\w+ )?\d{4}"
-)  # in the brackets behind a name
-LIKE_A_PERSON = re.compile(
-    r"(?:er|or|ist|ian|man|woman|ant|eer|ess|ath|ete)s?$"
-)  # an occupation, or a river
+# In the brackets behind a name.
+LIFE = re.compile(r"\bborn\b|\bdied\b|\d{4} ?[-–] ?(?:\w+ )?(?:\d+ )?(?:\w+ )?\d{4}")
+# An occupation, or a river.
+LIKE_A_PERSON = re.compile(r"(?:er|or|ist|ian|man|woman|ant|eer|ess|ath|ete)s?$")
 
 Question = dict[str, Any]
 Passages = dict[tuple[str, str, str], list[Question]]  # (title, text, group) → questions

@@ -79,19 +79,21 @@ from kbq.tuning.calibrate import Label, answers_in_all, phrase_loss
 
 EVERY = 25  # steps between two reports
 CHECKPOINT, JUDGE = "reader", "judge.safetensors"  # in the folder of a larger reader that judges
+# At the start: the sum of two logits of a right answer; what ten points are worth.
 NONE, RETRIEVAL = (
     8.0,
     0.5,
-)  # at the start: the sum of two logits of a right answer; what ten points are worth
+)
 SPREAD = 0.02  # of a new judge's weights
 FASTER = (
     3  # times the learning rate of the encoder, which can read already, for the layers of the judge
 )
 SCALAR_RATE = 1e-2  # of `none` and `retrieval`, which have far to go
+# Of the losses; half as much beside those of larger readers.
 WEIGHTS = {
     "phrases": 1.0,
     "tokens": 0.5,
-}  # of the losses; half as much beside those of larger readers
+}
 TAUGHT_WEIGHTS = {"taught phrases": 1.0, "taught tokens": 0.5}
 
 

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 from command_line import Run, running
+from random_queries import WORDS
 from writers import watched
 
 from kbq.corpus.pages import Page, Paragraph
 from kbq.storage.limited import LimitedProcess
 
-hypothesis.settings.register_profile(
-    "kbq", deadline=None
-)  # no test depends on how busy the machine is
+# No test depends on how busy the machine is.
+hypothesis.settings.register_profile("kbq", deadline=None)
 hypothesis.settings.load_profile("kbq")
 
 if TYPE_CHECKING:
@@ -43,21 +43,6 @@ if TYPE_CHECKING:
 LATIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZéłÖ"
 HEBREW = "אבגדהוזחטיךכלםמןנסעףפץצקרשת"
 CHINESE = "居里夫人出生在华沙是一位科学家。，"
-WORDS = (
-    "the",
-    "city",
-    "river",
-    "was",
-    "born",
-    "in",
-    "of",
-    "Paris",
-    "Warsaw",
-    "Marie",
-    "Curie",
-    "place",
-    "birth",
-)
 SWITCHES = (  # of Chromium, without which it asks hosts of its own
     *("headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-sync"),
     *("disable-background-networking", "disable-component-update"),
@@ -571,9 +556,8 @@ def encoded() -> Callable[..., "EncodedParagraph"]:
         begins = [sum(len(word) + 1 for word in words[:place]) for place in kept]
         ends = [begin + len(words[place]) for begin, place in zip(begins, kept, strict=True)]
         columns = (np.array(column, np.uint32) for column in (kept, begins, ends))
-        logits = np.arange(len(kept), dtype=np.float32) / np.float32(
-            4
-        )  # a row's number in its paragraph, in quarters
+        # A row's number in its paragraph, in quarters.
+        logits = np.arange(len(kept), dtype=np.float32) / np.float32(4)
         each = np.broadcast_to(np.array(edges, np.uint8), len(kept))
         rows = np.array(vectors, np.int8)
         rows = rows if rows.ndim == 2 else rows.reshape(0, 2)  # of an empty list

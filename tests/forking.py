@@ -75,10 +75,11 @@ def serve(address: str) -> None:
     from kbq.__main__ import main
     from kbq.tuning import finetune  # and with it nearly all that a command imports
 
+    # Else tuning takes as long for four triples as for hundreds.
     finetune.ENOUGH, finetune.WATCHED = (
         1,
         10,
-    )  # else tuning takes as long for four triples as for hundreds
+    )
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
         listening.listen()

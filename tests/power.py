@@ -19,17 +19,9 @@ from unittest.mock import patch
 Tree: TypeAlias = dict[str, bytes | None]  # the content of each file, None for a folder, by path
 Names: TypeAlias = dict[tuple[int, str], int]  # the inode of each name, by the inode of its folder
 CHANGES = (
-    "mkdir",
-    "rename",
-    "replace",
-    "unlink",
-    "remove",
-    "rmdir",
-    "link",
-    "symlink",
-    "truncate",
+    "mkdir", "rename", "replace", "unlink", "remove", "rmdir", "link", "symlink", "truncate",
     "fsync",
-)
+)  # fmt: skip
 MOST = 4  # changes of names that are tried one by one
 
 
@@ -45,9 +37,8 @@ class Disk:
     folders: set[int] = field(default_factory=set)
     states: dict[int, Tree] = field(default_factory=dict)  # by digest
     cuts: int = 0
-    _held: dict[int, int] = field(
-        default_factory=dict
-    )  # open files, so that no inode stands for two
+    # Open files, so that no inode stands for two.
+    _held: dict[int, int] = field(default_factory=dict)
 
     def look(self) -> None:
         """Read what is there now."""

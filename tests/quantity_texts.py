@@ -14,21 +14,8 @@ WORD_UNITS = [
     form for forms in UNITS for form in forms if form.isalpha() and form.islower() and len(form) > 2
 ]
 SIGN_UNITS = [
-    "km",
-    "m",
-    "kg",
-    "%",
-    "km²",
-    "ha",
-    "mm",
-    "ft",
-    "mph",
-    "°C",
-    "kW",
-    "hours",
-    "miles",
-    "acres",
-]
+    "km", "m", "kg", "%", "km²", "ha", "mm", "ft", "mph", "°C", "kW", "hours", "miles", "acres",
+]  # fmt: skip
 QUALIFIERS: list[tuple[str, str, Bound | str]] = [
     ("", "", ""), ("", "", ""), ("", "", ""), ("about ", "", "~"), ("approximately ", "", "~"), ("some ", "", "~"),
     ("more than ", "", ">"), ("over ", "", ">"), ("at least ", "", ">="), ("", " or more", ">="), ("up to ", "", "<="),

@@ -80,9 +80,8 @@ def test_a_letter_keeps_its_marks_and_an_emoji_its_parts() -> None:
     assert answer(text, 3, 4).to_dict(1)["context"] == "e\u0323\u0302xe\u0323\u0302"
     assert answer(text, 11, 12).to_dict(1)["context"] == "👩\u200d🚀x👩\u200d🚀"
     marks = "a" + "\u0301" * 1000 + "b"
-    assert (
-        len(str(answer(marks, 1001, 1002).to_dict(10)["context"])) == 1 + 20 + MOST_MARKS
-    )  # no letter has so many
+    # No letter has so many.
+    assert len(str(answer(marks, 1001, 1002).to_dict(10)["context"])) == 1 + 20 + MOST_MARKS
 
 
 def test_paragraphs_of_a_thousand_characters_are_whole() -> None:

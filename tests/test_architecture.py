@@ -18,15 +18,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kbq"
 FILES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = (
-    "torch",
-    "transformers",
-    "faiss",
-    "bm25s",
-    "numpy",
-    "safetensors",
-    "huggingface_hub",
+    "torch", "transformers", "faiss", "bm25s", "numpy", "safetensors", "huggingface_hub",
     "tokenizers",
-)
+)  # fmt: skip
 # A file or folder of kbq/ imports only from the rows above its own, for types, too: they are the
 # order to read it in.
 LAYERS = (
@@ -61,18 +55,13 @@ LAYERS = (
 )
 # Short files with one importer, which one would look for by their names.
 FOUND_BY_NAME = {
-    "kbq.asking.plan",
-    "kbq.asking.workers",
-    "kbq.english.kinship",
-    "kbq.english.language",
-    "kbq.maintain.compact",
-    "kbq.maintain.merge",
-    "kbq.maintain.update",
+    "kbq.asking.plan", "kbq.asking.workers", "kbq.english.kinship", "kbq.english.language",
+    "kbq.maintain.compact", "kbq.maintain.merge", "kbq.maintain.update",
     "kbq.reading.earlier_mention",
     "kbq.sample_kb",
     "kbq.training.attention",
     "kbq.training.checkpoint",
-}
+}  # fmt: skip
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 
 

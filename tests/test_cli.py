@@ -39,16 +39,8 @@ from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.storage.seals import FileSeal, seal_of
 
 ANSWER_KEYS = {
-    "text",
-    "score",
-    "page_id",
-    "title",
-    "paragraph",
-    "start",
-    "end",
-    "unit_start",
-    "unit_end",
-}
+    "text", "score", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end",
+}  # fmt: skip
 ANSWER_KEYS |= {"context_start", "context", "probability"}
 
 
@@ -366,9 +358,8 @@ def test_sparta_from_training_to_an_explanation(
         "--json",
     )
     size = sum(path.stat().st_size for path in (tmp_path / "new").rglob("*") if path.is_file())
-    assert built.documents[0]["bytes"] == pytest.approx(
-        size, rel=0.5
-    )  # that of the tokenizer is not counted
+    # That of the tokenizer is not counted.
+    assert built.documents[0]["bytes"] == pytest.approx(size, rel=0.5)
     assert run("info", tmp_path / "new", "--json").documents[0]["learned_impacts"] is True
     (found,) = run(
         "query", "the river of Paris", "--kb", kb, "--backend", "sparta", "-k", 2, "--json"
@@ -833,13 +824,14 @@ def test_merge_kb(
     assert merged.out.endswith(" token vectors, in 2 shards\n")
     dense = ("query", "Paris", "--backend", "dense", "--json")
     whole, both = (run(*dense, "--kb", kb) for kb in (kb_folder, tmp_path / "both"))
+    # Two paragraphs of a page are the same text.
     names = (
         "text",
         "score",
         "page_id",
         "unit_start",
         "unit_end",
-    )  # two paragraphs of a page are the same text
+    )
     answers = [
         [[hit[name] for name in names] for hit in told.documents[0]["answers"]]  # type: ignore[attr-defined]
         for told in (whole, both)
@@ -1094,16 +1086,8 @@ def test_version_and_help(run: Run) -> None:
     told = run("--help")
     assert told.status == 0
     names = (
-        "build",
-        "index",
-        "merge-kb",
-        "query",
-        "explain",
-        "train",
-        "augment",
-        "finetune",
-        "info",
-    )
+        "build", "index", "merge-kb", "query", "explain", "train", "augment", "finetune", "info",
+    )  # fmt: skip
     assert all(f"  {name} " in told.out for name in names)
 
 
@@ -1633,9 +1617,8 @@ def test_odd_text_is_indexed(
 def test_the_sample_answers(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KBQ_CACHE", str(tmp_path / "cache"))
     with sample_kb.ARTICLES.open("rb") as articles:
-        (tmp_path / "articles.jsonl").write_bytes(
-            b"".join(itertools.islice(articles, 10))
-        )  # all of them take seconds
+        # All of them take seconds.
+        (tmp_path / "articles.jsonl").write_bytes(b"".join(itertools.islice(articles, 10)))
     monkeypatch.setattr(sample_kb, "ARTICLES", tmp_path / "articles.jsonl")
     found = run("query", "Marie Curie [SEP] place of birth", "--json")
     assert found.status == 0

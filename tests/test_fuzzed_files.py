@@ -125,9 +125,8 @@ def test_a_fuzzed_table_is_read_or_one_sentence(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     TABLES[suffix](tmp_path / f"whole{suffix}")
-    monkeypatch.setattr(
-        rows, "_in_child", lambda read, source: read(source)
-    )  # the trial has a process of its own
+    # The trial has a process of its own.
+    monkeypatch.setattr(rows, "_in_child", lambda read, source: read(source))
     whole, path = (tmp_path / f"whole{suffix}").read_bytes(), tmp_path / f"table{suffix}"
     outcomes, wrong = Counter[str](), []
 

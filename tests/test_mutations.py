@@ -424,9 +424,8 @@ def test_damaged_answers_of_a_run_are_asked_again_or_named(
     source.mkdir()
     work(kb, source)
     trials = tried(source, tmp_path, lambda folder: work(kb, folder))
-    assert not [
-        one for one in trials if one.outcome == "failed"
-    ]  # another letter in an answer cannot be noticed
+    # Another letter in an answer cannot be noticed.
+    assert not [one for one in trials if one.outcome == "failed"]
 
 
 def test_damaged_claims_are_exported_or_named(kb: KnowledgeBase, tmp_path: Path) -> None:

@@ -37,9 +37,8 @@ CHANGES: dict[str, Change] = {
     "index vectors": lambda kb: kb.index_vectors("disk", queries=["Marie [SEP] place"]),
     "index bm25": lambda kb: kb.index_bm25(),
 }
-MOST_CHECKED = (
-    10**9 if os.environ.get("KBQ_ALL_CUTS") else 100
-)  # of the states of an operation, which differ little
+# Of the states of an operation, which differ little.
+MOST_CHECKED = 10**9 if os.environ.get("KBQ_ALL_CUTS") else 100
 MOST_RESUMED = 5  # of these: the same command goes on from each
 
 

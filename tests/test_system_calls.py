@@ -42,17 +42,11 @@ kb.predict([{"id": "1", "input": "Marie [SEP] birth"}], "trex", work / "out.json
 def test_no_write_follows_a_link(model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     traced = [
-        "strace",
-        "-f",
-        "--seccomp-bpf",
-        "-y",
-        "-s",
-        "4096",
-        "-e",
+        "strace", "-f", "--seccomp-bpf", "-y", "-s", "4096", "-e",
         f"trace={TRACED}",
         "-o",
         str(tmp_path / "calls"),
-    ]
+    ]  # fmt: skip
     run = [sys.executable, "-c", WRITES, str(model_folder), str(tmp_path / "made")]
     done = subprocess.run([*traced, *run], capture_output=True, text=True, check=False)
     if "ptrace" in done.stderr.lower():

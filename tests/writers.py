@@ -18,22 +18,13 @@ import kbq
 
 PACKAGE, TESTS = str(Path(kbq.__file__).parent) + os.sep, str(Path(__file__).parent) + os.sep
 OWN = {f"{PACKAGE}storage{os.sep}{name}.py" for name in ("writing", "folders")}
-PARTIAL = re.compile(
-    r"[./][0-9a-f]{12}\.tmp(/[^/]*)?$"
-)  # made by `replacing`, or in a folder made by `files_for`
+# Made by `replacing`, or in a folder made by `files_for`.
+PARTIAL = re.compile(r"[./][0-9a-f]{12}\.tmp(/[^/]*)?$")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = (
-    "mkdir",
-    "rename",
-    "replace",
-    "unlink",
-    "remove",
-    "rmdir",
-    "link",
-    "symlink",
-    "truncate",
+    "mkdir", "rename", "replace", "unlink", "remove", "rmdir", "link", "symlink", "truncate",
     "chmod",
-)
+)  # fmt: skip
 TEMPORARY = tempfile.__file__
 
 seen: set[str] = set()  # the functions of kbq that have written

@@ -399,17 +399,9 @@ def augment(
         refuse_given(context, "without --questions", ("negatives",))
     if questions is not None:
         others = (
-            "generator",
-            "reader",
-            "triples",
-            "format",
-            "entities",
-            "prompt",
-            "beams",
-            "each",
-            "depth",
-            "backend",
-        )
+            "generator", "reader", "triples", "format", "entities", "prompt", "beams", "each",
+            "depth", "backend",
+        )  # fmt: skip
         refuse_given(context, "with --questions", (*others, "seed"))
     elif triples is None:
         if not (generator and reader):

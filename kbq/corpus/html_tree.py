@@ -14,45 +14,17 @@ from kbq.errors import CorpusError, first_line
 
 WIDTH = 1280  # pixels of the window for which rules of styles are chosen
 NO_TEXT = (
-    "annotation",
-    "annotation-xml",
-    "area",
-    "audio",
-    "canvas",
-    "datalist",
-    "embed",
-    "head",
-    "iframe",
-    "img",
-    "input",
-    "link",
-    "map",
-    "meta",
-    "noscript",
-    "object",
-    "picture",
-    "rp",
-    "script",
-    "select",
-    "style",
-    "svg",
-    "template",
-    "textarea",
-    "title",
-    "video",
-)
+    "annotation", "annotation-xml", "area", "audio", "canvas", "datalist", "embed", "head",
+    "iframe", "img", "input", "link", "map", "meta", "noscript", "object", "picture", "rp",
+    "script", "select", "style", "svg", "template", "textarea", "title", "video",
+)  # fmt: skip
 # What usual style sheets, which are files of their own, call what they hide.
 HIDDEN = frozenset(
     {
-        "d-none",
-        "hidden",
-        "is-hidden",
-        "screen-reader-text",
-        "sr-only",
-        "visually-hidden",
+        "d-none", "hidden", "is-hidden", "screen-reader-text", "sr-only", "visually-hidden",
         "visuallyhidden",
     }
-)
+)  # fmt: skip
 # Values of display and visibility.
 HIDING = ("none", "hidden", "collapse")
 KEPT = ("inherit", "unset", "revert")

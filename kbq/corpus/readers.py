@@ -92,9 +92,10 @@ _FIRST_LINES: tuple[tuple[CorpusFormat, str], ...] = (
 _KILT_FIELDS = frozenset(
     {"wikipedia_id", "wikipedia_title", "text", "_id", "anchors", "categories"}
 )
+# JSON, DPR, compressed.
 _HEAD = re.compile(
     rb"(\xef\xbb\xbf)?\s*([{\[]\s*[\"{]|id\ttext|\x1f\x8b|\xfd7zXZ|BZh|\x28\xb5\x2f\xfd)"
-)  # JSON, DPR, compressed
+)
 _WRITE: dict[type, str] = {str: "text in quotes", list: "a list", dict: "an object {…}"}
 
 READ_ON = 100_000  # pages that are read after the first bad line, in search of more

@@ -1,5 +1,6 @@
-"""Manifest: the file that describes a knowledge base. Writing it, last and atomically, publishes a
-change.
+"""Manifest: the file that describes a knowledge base.
+
+A change is published by writing it, last, in one step.
 """
 
 import dataclasses

@@ -24,27 +24,14 @@ _OTHER_ADJECTIVES = re.compile(
 ASKS_FOR_A_COUNTRY = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)
 PARTS_OF_OTHERS = frozenset(  # names of countries that are also parts of others
     {
-        "georgia",
-        "england",
-        "scotland",
-        "wales",
-        "northern ireland",
-        "puerto rico",
-        "hong kong",
+        "georgia", "england", "scotland", "wales", "northern ireland", "puerto rico", "hong kong",
         "greenland",
     }
     | {
-        "macau",
-        "macao",
-        "guam",
-        "aruba",
-        "bermuda",
-        "curacao",
-        "gibraltar",
-        "isle of man",
+        "macau", "macao", "guam", "aruba", "bermuda", "curacao", "gibraltar", "isle of man",
         "faroe islands",
     }
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

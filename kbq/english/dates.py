@@ -45,16 +45,9 @@ FORMS = (
     "{day}/{month}/{year}",
     "{day}.{month}.{year}",
     "{day}.[ ]{roman}.[ ]{year}",
-    "{day}/{roman}/{year}",
-    "{day}-{roman}-{year}",
-    "{day} {roman} {year}",
-    "{year}-{month}-{day}",
-    "{year}/{month}/{day}",
-    "{month}[ of][,] {year}",
-    "{month}-{year}",
-    "{year} {month}",
-    "{year}",
-)
+    "{day}/{roman}/{year}", "{day}-{roman}-{year}", "{day} {roman} {year}", "{year}-{month}-{day}",
+    "{year}/{month}/{day}", "{month}[ of][,] {year}", "{month}-{year}", "{year} {month}", "{year}",
+)  # fmt: skip
 _SHORT_DAYS = "|".join(day[:3] for day in _WEEKDAYS.split("|"))
 _PARTS = {
     "weekday": rf"(?P<weekday>{_WEEKDAYS}|{_SHORT_DAYS}|Tues|Thurs?)\.?",

@@ -7,32 +7,10 @@ from collections.abc import Iterable
 # spelt alike.
 COMMON = frozenset(
     {
-        "the",
-        "of",
-        "and",
-        "to",
-        "in",
-        "is",
-        "was",
-        "for",
-        "that",
-        "with",
-        "as",
-        "by",
-        "on",
-        "at",
-        "from",
-        "it",
-        "are",
-        "were",
-        "which",
-        "his",
-        "her",
-        "has",
-        "had",
-        "be",
+        "the", "of", "and", "to", "in", "is", "was", "for", "that", "with", "as", "by", "on", "at",
+        "from", "it", "are", "were", "which", "his", "her", "has", "had", "be",
     }
-)
+)  # fmt: skip
 LEAST = 0.08  # share of words that are common ones
 
 

@@ -75,27 +75,9 @@ _SCALES = {
 # Letters after an amount of money.
 _LETTERS = {"k": 3, "K": 3, "M": 6, "m": 6, "B": 9, "bn": 9, "b": 9, "T": 12}
 _ONES = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+]  # fmt: skip
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _WORD = "|".join(
     (*sorted(_ONES, key=len, reverse=True), *_TENS, "hundred", "thousand", "million", "billion")

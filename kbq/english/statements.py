@@ -75,33 +75,10 @@ _SEVERAL = re.compile(  # what a name may mean
 )
 _NO_NAMES = frozenset(
     (
-        "the",
-        "he",
-        "she",
-        "it",
-        "they",
-        "his",
-        "her",
-        "in",
-        "at",
-        "a",
-        "an",
-        "mr",
-        "mrs",
-        "ms",
-        "miss",
-        "mlle",
-        "mme",
-        "dr",
-        "prof",
-        "sir",
-        "dame",
-        "lord",
-        "lady",
-        "king",
-        "queen",
+        "the", "he", "she", "it", "they", "his", "her", "in", "at", "a", "an", "mr", "mrs", "ms",
+        "miss", "mlle", "mme", "dr", "prof", "sir", "dame", "lord", "lady", "king", "queen",
     )
-)
+)  # fmt: skip
 _REDIRECT = re.compile(r"\A\s*#?\s?redirect(?:s|ion)?:?\s*(?:to\b|\[\[|→)", re.IGNORECASE)
 PRONOUNS = re.compile(  # neither "US", nor the novel "It"
     r"[Hh]e|[Ss]he|it|[Tt]hey|[Hh]im(?:self)?|[Hh]ers?|herself|[Hh]is|its|itself|them|themselves|[Tt]heirs?"

@@ -185,17 +185,9 @@ def _check_file(validation: Validation, answers: Counter[str], expected: Expecta
 
 
 PROVENANCE_KEYS = (
-    "wikipedia_id",
-    "title",
-    "section",
-    "start_paragraph_id",
-    "start_character",
-    "end_paragraph_id",
-    "end_character",
-    "bleu_score",
-    "meta",
-    "score",
-)
+    "wikipedia_id", "title", "section", "start_paragraph_id", "start_character", "end_paragraph_id",
+    "end_character", "bleu_score", "meta", "score",
+)  # fmt: skip
 
 
 def clean(guess_path: Path, out_path: Path, inputs_path: Path | None = None) -> int:

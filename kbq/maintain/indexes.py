@@ -43,23 +43,10 @@ OWN_QUERIES = 1000  # slot queries that are made if none are given
 MEASURED = 200  # queries to measure recall on; rotations are learned from the others
 K = 10  # recall is measured on the k best phrases
 SLOTS = (
-    "place of birth",
-    "date of birth",
-    "occupation",
-    "spouse",
-    "member of",
-    "country",
-    "located in",
-    "capital",
-    "part of",
-    "author",
-    "founded by",
-    "instance of",
-    "language",
-    "award received",
-    "genre",
-    "date",
-)
+    "place of birth", "date of birth", "occupation", "spouse", "member of", "country", "located in",
+    "capital", "part of", "author", "founded by", "instance of", "language", "award received",
+    "genre", "date",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,11 @@ SUFFIX = ".xlsx"
 MOST_CHARACTERS = 32_767
 MOST_ROWS = 1_048_576
 COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted Office file, or one of old versions, begins
+# Times and durations that hide nothing, so keep their type.
 WHOLE_CLOCKS = (
     "h:mm:ss",
     "[hh]:mm:ss",
-)  # times and durations that hide nothing, so keep their type
+)
 UNITS = {"h": 3600, "m": 60, "s": 1}  # seconds
 _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 # A number's format: text in quotation marks or behind a backslash, a currency, colours and widths,

@@ -81,50 +81,18 @@ LOCATED_IN = "P131"
 # persons, and occupations: of names of organisations and works, "and" is often a part.
 OF_SEVERAL = frozenset(
     (
-        "P26",
-        "P40",
-        "P50",
-        "P57",
-        "P58",
-        "P86",
-        "P112",
-        "P161",
-        "P162",
-        "P175",
-        "P3373",
-        "P674",
+        "P26", "P40", "P50", "P57", "P58", "P86", "P112", "P161", "P162", "P175", "P3373", "P674",
         OCCUPATION,
     )
-)
+)  # fmt: skip
 KIN = frozenset({"P22", "P25", "P26", "P40", "P451", "P1038", "P3373"})
 PLACES = frozenset(  # relations of places, countries, languages
     (
-        "P17",
-        "P19",
-        "P20",
-        "P27",
-        "P30",
-        "P36",
-        "P37",
-        "P47",
-        "P103",
-        "P131",
-        "P159",
-        "P190",
-        "P205",
-        "P276",
-        "P282",
-        "P364",
-        "P407",
-        "P495",
-        "P551",
-        "P706",
-        "P840",
-        "P937",
-        "P1412",
+        "P17", "P19", "P20", "P27", "P30", "P36", "P37", "P47", "P103", "P131", "P159", "P190",
+        "P205", "P276", "P282", "P364", "P407", "P495", "P551", "P706", "P840", "P937", "P1412",
         "P2936",
     )
-)
+)  # fmt: skip
 OF_PERSONS = OF_SEVERAL - {OCCUPATION} | {"P22", "P25"}  # father and mother are one each
 EXACT = 0.25  # share of a year's probability that a day of that year must have to take its place
 

@@ -75,23 +75,10 @@ CIRCUMSTANCES = {"~": ("P1480", "Q5727902"), "?": ("P1480", "Q18122778")}
 # Properties of Wikidata whose values are texts in a language: names, titles, mottoes.
 MONOLINGUAL = frozenset(
     (
-        "P1448",
-        "P1449",
-        "P1451",
-        "P1476",
-        "P1477",
-        "P1549",
-        "P1559",
-        "P1635",
-        "P1680",
-        "P1705",
-        "P1813",
-        "P1843",
-        "P2441",
-        "P2561",
-        "P2562",
+        "P1448", "P1449", "P1451", "P1476", "P1477", "P1549", "P1559", "P1635", "P1680", "P1705",
+        "P1813", "P1843", "P2441", "P2561", "P2562",
     )
-)
+)  # fmt: skip
 _HEADS = re.compile(r"\A(?:[^.!?–]{1,80} – )+(?=\S|\Z)")  # headings that a paragraph begins with
 
 ExportFormat = Literal["rdf", "quickstatements", "long", "review"]
@@ -115,15 +102,9 @@ COLUMNS = {  # columns of the long table, with Arrow's types
 }
 BROWSER = Path(__file__).with_name("browser")
 SCRIPTS = (  # scripts that the page of `kbq serve` has, too
-    "decisions.js",
-    "evidence.js",
-    "facets.js",
-    "claims_list.js",
-    "table_view.js",
-    "past.js",
-    "spreadsheet.js",
-    "review.js",
-)
+    "decisions.js", "evidence.js", "facets.js", "claims_list.js", "table_view.js", "past.js",
+    "spreadsheet.js", "review.js",
+)  # fmt: skip
 _ENDS_A_SCRIPT = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 

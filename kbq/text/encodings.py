@@ -9,17 +9,9 @@ MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF
 LOOKED_AT = 2**16  # bytes that a guess is made by
 # Likely ones, the most likely first; others resemble these, and would be guessed for short texts.
 LIKELY = [
-    "cp1252",
-    "cp1250",
-    "cp1251",
-    "cp1253",
-    "cp1254",
-    "shift_jis",
-    "gb18030",
-    "big5",
-    "euc_kr",
+    "cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "shift_jis", "gb18030", "big5", "euc_kr",
     "euc_jp",
-]
+]  # fmt: skip
 SHORT = 12  # letters that are not ASCII, below which only the most likely one is taken
 # Browsers read pages that declare these as what most of them are in truth. Source:
 # encoding.spec.whatwg.org.

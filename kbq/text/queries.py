@@ -1,4 +1,4 @@
-"""Queries: find the markers of a query, which part it into subject and relation or mark a mention."""
+"""Queries: find the markers that part a query, or mark its mention."""
 
 import re
 

@@ -32,21 +32,8 @@ BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")  # end of a title: "Georgia (country
 INITIALS = re.compile(r"\b\w\.|\b[A-Z]{2,4}\b")  # J. R. R. Tolkien, AC Milan
 # Words within a person's name.
 PARTICLES = {
-    "al",
-    "bin",
-    "da",
-    "de",
-    "del",
-    "der",
-    "di",
-    "du",
-    "el",
-    "ibn",
-    "la",
-    "le",
-    "van",
-    "von",
-}
+    "al", "bin", "da", "de", "del", "der", "di", "du", "el", "ibn", "la", "le", "van", "von",
+}  # fmt: skip
 MOST_NAMES = 4  # words of a person's name, without particles
 ACRONYM = re.compile(r" \((\w[\w.&-]{1,8})\)")  # text after a name
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from random_queries import WORDS, random_queries
 
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
@@ -23,27 +24,7 @@ if TYPE_CHECKING:
 STORE = 100 * 2**20  # bytes of each node's object store
 DEATH_SECONDS = 120.0  # until a node that was killed is seen to be dead, on a busy machine
 HEAD = 2  # the last number of its loopback address
-WORDS = [
-    "the",
-    "city",
-    "river",
-    "was",
-    "born",
-    "in",
-    "of",
-    "Paris",
-    "Warsaw",
-    "Marie",
-    "Curie",
-    "place",
-    "birth",
-]
-SOURCE = random.Random(6)
-QUERIES = [
-    f"{' '.join(SOURCE.choices(WORDS, k=SOURCE.randint(1, 6)))} [SEP] "
-    f"{' '.join(SOURCE.choices(WORDS, k=2))}"
-    for _ in range(6)
-]
+QUERIES = random_queries(6, seed=6)
 
 
 class Nodes:

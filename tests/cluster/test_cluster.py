@@ -98,9 +98,8 @@ def test_every_kind_of_index_is_searched_alike(
 def test_an_actor_that_is_killed_is_started_again(
     near: KnowledgeBase, far: KnowledgeBase, monkeypatch: pytest.MonkeyPatch, sent_along: int
 ) -> None:
-    monkeypatch.setattr(
-        searcher, "SENT_ALONG", sent_along
-    )  # 0: actors read all queries in Ray's store
+    # 0: actors read all queries in Ray's store.
+    monkeypatch.setattr(searcher, "SENT_ALONG", sent_along)
     before = process_of(far, 1)
     os.kill(before, signal.SIGKILL)
     assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
@@ -117,9 +116,8 @@ def test_an_actor_that_is_stopped_is_said_and_replaced(
         ClusterError, match="of 3 groups of shards were not searched: shard-"
     ) as raised:
         far.query(QUERIES, 3)
-    said = "\n".join(
-        [str(raised.value), *raised.value.problems]
-    )  # on a busy machine, another one may be late, too
+    # On a busy machine, another one may be late, too.
+    said = "\n".join([str(raised.value), *raised.value.problems])
     assert (
         f"{group.names} of {group.folder}, node {actors_of(far)[2].node.address}: no answer in 3 "
         "seconds" in said
@@ -135,9 +133,8 @@ def test_a_node_that_is_killed_is_replaced_by_another(
     try:
         three_nodes.kill(HEAD + 1)
         assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
-        assert (
-            capfd.readouterr().out == ""
-        )  # Ray's own messages are not between the answers of a command
+        # Ray's own messages are not between the answers of a command.
+        assert capfd.readouterr().out == ""
     finally:
         three_nodes.add(HEAD + 1)
 
@@ -234,9 +231,8 @@ def test_an_address_that_ray_writes_otherwise_is_the_same_cluster(
     monkeypatch.setattr(connection, "_refuse_deaf", lambda address: None)
     with pytest.raises(ClusterError, match="this process is connected to the Ray cluster at"):
         connection.connect(name)
-    monkeypatch.setitem(
-        connection._CONNECTED, name, three_nodes.address
-    )  # as if it had been given at first
+    # As if it had been given at first.
+    monkeypatch.setitem(connection._CONNECTED, name, three_nodes.address)
     assert connection.connect(name).nodes == connection.connect(three_nodes.address).nodes
 
 

@@ -37,15 +37,9 @@ WITH_BARS = {
     "build", "index", "merge-kb", "predict", "finetune", "train", "augment", "update", "sync", "compact", "verify",
 }  # fmt: skip
 SEQUENCES = [
-    "\x1b]0;renamed",
-    "\x1b[5m",
-    "\x1b[2J",
-    "\x1b#8",
-    "\nFORGED",
-    "\rFORGED",
-    "u\u200dv",
+    "\x1b]0;renamed", "\x1b[5m", "\x1b[2J", "\x1b#8", "\nFORGED", "\rFORGED", "u\u200dv",
     "w\u200cx",
-]
+]  # fmt: skip
 BAD = "Bad" + "".join(CHARACTERS) + "".join(SEQUENCES) + "[red]e[/red]"
 NAME = BAD.replace("/", "|")  # of a file
 OWN_STYLES = re.compile(r"\x1b\[(?:0|1|2|31|32)m")

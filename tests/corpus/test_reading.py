@@ -295,15 +295,13 @@ def test_titles_in_their_order() -> None:
         )
 
     assert title(metadata="Long Pier", heading="Opening") == "Long Pier"
-    assert (
-        title(metadata="Annual report", heading="Long Pier") == "Long Pier"
-    )  # nobody sees the first
+    # Nobody sees the first.
+    assert title(metadata="Annual report", heading="Long Pier") == "Long Pier"
     assert title(metadata="i-xx_Pier-fm.indd", window="Pier - Wikipedia") == "Pier"
     assert title("Long Pier", opening="LONG PIER – a walk") == "Long Pier"
     assert title(opening="The Long Pier") == "The Long Pier"
-    assert (
-        title("a file", heading="Long " * 200, opening="Pier") == "Pier"
-    )  # a heading that is a text is no title
+    # A heading that is a text is no title.
+    assert title("a file", heading="Long " * 200, opening="Pier") == "Pier"
     sites = shared_ends(
         [b"<title>Ann | Lives | Museum</title>", b"<title>Bob | Lives | Museum</title>", b"<p>"]
     )

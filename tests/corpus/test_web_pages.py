@@ -118,20 +118,9 @@ CELLS = (
     "<caption>{}</caption><tr><td>{}",
 )
 TAGS = (
-    "p",
-    "b",
-    "i",
-    "span",
-    "sup",
-    "div",
-    "section",
-    "blockquote",
-    "ul",
-    "table",
-    "math",
-    "button",
+    "p", "b", "i", "span", "sup", "div", "section", "blockquote", "ul", "table", "math", "button",
     "form",
-)
+)  # fmt: skip
 WITHIN = {"p": TAGS[1:5], "button": TAGS[1:5], "form": TAGS[:-1]} | dict.fromkeys(
     TAGS[1:5], TAGS[1:5]
 )

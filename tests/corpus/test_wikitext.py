@@ -59,12 +59,7 @@ def test_every_argument_of_a_box_is_read() -> None:
     numbers = iter(range(1, 10**9))
     values = [
         *(
-            "w{}",
-            "[[w{}]]",
-            "[[x|w{}]]",
-            "{{{{nowrap|w{}}}}}",
-            "w{}<ref>r</ref>",
-            "''w{}''",
+            "w{}", "[[w{}]]", "[[x|w{}]]", "{{{{nowrap|w{}}}}}", "w{}<ref>r</ref>", "''w{}''",
             "w{}<!-- c -->",
         ),
         *(
@@ -73,7 +68,7 @@ def test_every_argument_of_a_box_is_read() -> None:
             "{{{{plainlist|\n* w{}\n}}}}",
             "{{{{convert|{}|km|mi}}}}",
         ),
-    ]
+    ]  # fmt: skip
     pages, wanted = list[str](), dict[str, str]()
     for _ in range(int(os.environ.get("KBQ_CASES", "100"))):
         box = ""

@@ -467,11 +467,12 @@ def test_every_window_of_a_batch_keeps_its_best_token(
     model = new_model(filter_threshold=float("inf"))
     model.save(tmp_path / "model")
     room = model.config.window.length - model.config.window.max_title - 3
+    # The last: more windows.
     texts = [
         "Marie Curie was born in Warsaw.",
         "the city",
         " ".join(["Warsaw river"] * room),
-    ]  # the last: more windows
+    ]
     shard = built(
         model, tmp_path / "kb", *(Paragraph(number, text) for number, text in enumerate(texts))
     )

@@ -139,9 +139,8 @@ def test_a_parent_that_is_killed_leaves_no_workers_which_do_not_run_its_script(
     assert parent.stdout is not None
     assert [parent.stdout.readline() for _ in range(2)] == ["runs\n", "encoded\n"]
     parent.kill()
-    rest, _ = parent.communicate(
-        timeout=60
-    )  # returns when the last process that holds the output has ended
+    # Returns when the last process that holds the output has ended.
+    rest, _ = parent.communicate(timeout=60)
     assert "runs" not in rest
 
 

@@ -18,9 +18,8 @@ def answers(*texts: str, page: str = "1", paragraph: int = 0) -> list[Answer]:
 
 def test_an_adjective_is_that_of_one_country_and_the_name_of_none() -> None:
     assert not set(ADJECTIVES) & set(NAMES)
-    assert set(ADJECTIVES.values()) <= set(
-        NAMES.values()
-    )  # Dominican is of two countries, so of none
+    # Dominican is of two countries, so of none.
+    assert set(ADJECTIVES.values()) <= set(NAMES.values())
     assert "dominican" not in ADJECTIVES
     assert len(set(ADJECTIVES.values())) > 180
     for text in (*ADJECTIVES, *NAMES):

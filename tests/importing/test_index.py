@@ -102,9 +102,8 @@ def test_on_a_gpu_the_answers_are_those_of_the_cpu(kb: KnowledgeBase, official: 
     pytest.importorskip(
         "triton", reason="Triton comes with PyTorch's builds for CUDA, and is in kbq[dev]"
     )
-    device = (
-        torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    )  # in the interpreter
+    # In the interpreter.
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     shards, vectors = kb.searcher.shards, np.stack([official.starts[:2], official.ends[:2]], axis=1)
     (cells,) = codes_for_gpu(shards, kb.index).on_gpus([device])
     on_cpu, on_gpu = open_official(shards, kb.index), open_official(shards, kb.index, cells)

@@ -44,9 +44,8 @@ def test_with_all_cells_probed_it_finds_the_best(
 ) -> None:
     true = queries @ vectors.T.astype(np.float32)
     scores = np.take_along_axis(true, Cells(read_cells(path), 10**6).search(queries, 7)[1], axis=1)
-    assert scores == pytest.approx(
-        -np.sort(-true, axis=1)[:, :7], rel=0.01
-    )  # queries are rounded to whole numbers
+    # Queries are rounded to whole numbers.
+    assert scores == pytest.approx(-np.sort(-true, axis=1)[:, :7], rel=0.01)
 
 
 @pytest.fixture

@@ -160,9 +160,8 @@ def test_what_is_lost_has_no_mean_that_would_set_one_shard_apart() -> None:
     rotation = Rotation.fit(vectors, queries, kept=4)
     rows = vectors.astype(np.float32)
     error = rows @ queries.T - (rows @ rotation.rows) @ (queries @ rotation.queries).T
-    assert (
-        np.abs(error.mean(axis=0)).max() < 1
-    )  # around their mean, the fourth direction would be another: up to 150
+    # Around their mean, the fourth direction would be another: up to 150.
+    assert np.abs(error.mean(axis=0)).max() < 1
 
 
 @pytest.mark.parametrize("queries", [np.zeros((3, 8), np.float32), np.ones((1, 8), np.float32)])

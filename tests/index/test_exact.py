@@ -160,12 +160,10 @@ def test_rows_that_are_no_phrase_alone_say_nothing_of_what_can_be_reached(
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
 def test_the_best_row_alone_bounds_its_piece_from_below(dtype: torch.dtype) -> None:
-    by_piece = torch.tensor(
-        [[[[5], [4]], [[9], [9]]], [[[1], [1]], [[2], [2]]]], dtype=dtype
-    )  # two rows a piece
-    edges = torch.tensor(
-        [[BOTH, OPENS], [CLOSES, 0]], dtype=torch.uint8
-    )  # the first row of all is a phrase alone
+    # Two rows a piece.
+    by_piece = torch.tensor([[[[5], [4]], [[9], [9]]], [[[1], [1]], [[2], [2]]]], dtype=dtype)
+    # The first row of all is a phrase alone.
+    edges = torch.tensor([[BOTH, OPENS], [CLOSES, 0]], dtype=torch.uint8)
     factors = Factors(
         torch.empty(0), units=torch.tensor([0.5]), errors=torch.tensor([1.0]), in_integers=True
     )

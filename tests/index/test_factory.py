@@ -110,9 +110,8 @@ def test_shards_are_searched_as_if_they_were_one(
         everywhere = np.concatenate(true)
         error = 1e-5 * np.abs(everywhere[np.isfinite(everywhere)]).max()
         assert np.concatenate(missed).max() <= bound + error
-        assert (
-            sum(len(candidates.starts) for candidates in of_each) <= 180
-        )  # of 383: two paragraphs for each reason
+        # Of 383: two paragraphs for each reason.
+        assert sum(len(candidates.starts) for candidates in of_each) <= 180
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -180,9 +179,8 @@ def test_the_best_spans_of_a_larger_shard_are_found(
 def test_the_size_of_a_query_does_not_matter(
     kind: BuiltKind, size: float, random_shard: Callable[..., Shard]
 ) -> None:
-    shard = random_shard(
-        *range(20, 60, 2), dim=384
-    )  # wide vectors take other paths through faiss than narrow ones
+    # Wide vectors take other paths through faiss than narrow ones.
+    shard = random_shard(*range(20, 60, 2), dim=384)
     source = np.random.default_rng(3)
     starts, ends = shard.vectors[
         source.choice(np.flatnonzero(shard.edges == OPENS | CLOSES), (2, 20))
@@ -298,9 +296,8 @@ def test_a_filter_keeps_what_is_above_it_and_the_best_of_each_paragraph(
     encoded: Callable[..., EncodedParagraph],
     make_shard: Callable[..., Shard],
 ) -> None:
-    shard = make_shard(
-        [encoded([[1, 1]] * 6), encoded([])], [encoded([[1, 1]] * 2)]
-    )  # logits 0, 1/4, 1/2 …
+    # Logits 0, 1/4, 1/2 ….
+    shard = make_shard([encoded([[1, 1]] * 6), encoded([])], [encoded([[1, 1]] * 2)])
     assert shard.rows_above(threshold).tolist() == rows
 
 

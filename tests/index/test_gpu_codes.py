@@ -211,9 +211,8 @@ def test_answers_are_those_of_the_cpu_with_deleted_pages_a_filter_and_several_gp
     queries, entry = random_queries(24, count=2), IndexEntry(kind, probes=1, filter=1.0)
     build_missing(shards, entry, np.concatenate([queries[:, 0], queries[:, 1]]))
     expected = search(SearchContext(shards, open_index(shards, entry, CPU)), queries, 3, "phrase")
-    other = (
-        DEVICE if DEVICE.type == "cuda" else torch.device("cpu", 0)
-    )  # torch's second name for it
+    # torch's second name for it.
+    other = DEVICE if DEVICE.type == "cuda" else torch.device("cpu", 0)
     index = with_codes_on(shards, entry, [DEVICE, other])
     assert [group.first for group in index.groups] == [0, 1, 2]
     assert search(SearchContext(shards, index), queries, 3, "phrase") == expected

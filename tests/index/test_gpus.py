@@ -68,9 +68,8 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, int]:
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "mem_get_info", asked)
-    monkeypatch.setattr(
-        torch.cuda, "memory_reserved", lambda gpu: 1_500
-    )  # of which this process uses 500
+    # Of which this process uses 500.
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda gpu: 1_500)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda gpu: 500)
     monkeypatch.setattr(base, "WORKING", 18_000)
     return free
@@ -230,9 +229,8 @@ def test_without_gpus_every_shard_lies_on_the_cpu(random_shard: Callable[..., Sh
 
 
 def test_what_lies_on_a_gpu_is_counted(random_shard: Callable[..., Shard]) -> None:
-    assert (
-        bytes_of(random_shard(3, 4)) == 7 * 16 + 7 + 7 * 4 + 2 * 16
-    )  # vectors, edges, paragraphs of rows, two numbers a paragraph
+    # vectors, edges, paragraphs of rows, two numbers a paragraph.
+    assert bytes_of(random_shard(3, 4)) == 7 * 16 + 7 + 7 * 4 + 2 * 16
 
 
 def queries_like(shard: Shard) -> np.ndarray:
@@ -262,13 +260,11 @@ def test_what_is_made_of_a_block_fits_into_what_is_kept_free(
     queries: int, dim: int, in_integers: bool
 ) -> None:
     rows = MAX_TOKENS * exact.pieces_at_a_time("cuda", queries, dim, in_integers)
-    columns = (
-        max(32, 4 * queries) if in_integers else 2 * queries
-    )  # of products; float32 rows go before those
+    # Of products; float32 rows go before those.
+    columns = max(32, 4 * queries) if in_integers else 2 * queries
     made = max(rows * columns, 0 if in_integers else rows * (dim + columns))
-    sums = (
-        2 * rows * 2 * queries if in_integers else 0
-    )  # limbs together, and once more where the last rows are joined
+    # Limbs together, and once more where the last rows are joined.
+    sums = 2 * rows * 2 * queries if in_integers else 0
     alone = rows * queries
     assert 4 * (made + sums + alone) <= base.WORKING
     assert made + sums + alone <= rows * (dim + base.BATCH_NUMBERS) or queries > 64
@@ -308,10 +304,11 @@ def places(
 def test_rows_are_searched_where_they_fit_else_codes_else_on_the_cpu(
     places: Callable[..., str],
 ) -> None:
+    # Of 300 rows, 389 bytes each; the rotation is most of the codes' bytes.
     rows, codes = (
         117.0,
         453.0,
-    )  # of 300 rows, 389 bytes each; the rotation is most of the codes' bytes
+    )
     assert places(1000).startswith("exact cuda:0: on cuda:0: exact search of all vectors, 0.0 GB")
     assert places(rows, kind="compact").startswith(
         "compact cpu: compact index; the compact index needs 0.0 GB of GPU"
@@ -390,9 +387,8 @@ def test_a_gpu_gives_the_same_hits(random_shard: Callable[..., Shard]) -> None:
         )
         for device in (CPU, ONE)
     ]
-    assert (
-        found[0] == found[1]
-    )  # scores too: they are computed by the CPU, from rows that the GPU has found
+    # Scores too: they are computed by the CPU, from rows that the GPU has found.
+    assert found[0] == found[1]
 
 
 @needs_gpu

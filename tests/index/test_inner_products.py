@@ -83,9 +83,8 @@ def test_the_error_covers_scores_that_cancel_out() -> None:
 @pytest.mark.parametrize("tiles", [True, False])
 def test_integer_products(tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "cpu_has", lambda feature: tiles)
-    limbs = torch.tensor(
-        [[1, -1], [2, 0], [3, 5], [4, 0]], dtype=torch.int8
-    )  # high limbs, then low ones, of 2 vectors
+    # High limbs, then low ones, of 2 vectors.
+    limbs = torch.tensor([[1, -1], [2, 0], [3, 5], [4, 0]], dtype=torch.int8)
     rows = torch.tensor([[3, 10], [-3, 0]], dtype=torch.int8)
     assert integer_products(rows, limbs).tolist() == [
         [(3 - 10) * 128 + 59, 6 * 128 + 12],

@@ -407,10 +407,11 @@ def test_submit(run: Run, guess: Path, gold: Path, write: Write, tmp_path: Path)
         "pages", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(4))
     )
     refused = run("submit", pages, "--task", "fever", "--out", tmp_path / "other")
+    # Predicted pages need another system's labels.
     assert (refused.status, "no answer" in refused.err) == (
         1,
         True,
-    )  # predicted pages need another system's labels
+    )
 
 
 def test_files_that_do_not_belong_together_are_no_errors_of_the_system(
@@ -524,9 +525,8 @@ def test_a_users_own_task_from_predictions_to_a_submission(
     assert {error["kind"] for error in found["errors"]} == {"page is not in the knowledge source"}
 
     scored = run("evaluate", out, gold, "--task", task, "--by", "relation", "--json").json
-    assert (
-        scored["retrieval"]["recall@20"] == 1.0
-    )  # nine pages have text, and all of them are ranked
+    # Nine pages have text, and all of them are ranked.
+    assert scored["retrieval"]["recall@20"] == 1.0
     assert [group["count"] for group in scored["by"]["groups"]] == [5, 4]
 
     cases = run("errors", out, gold, "--kb", kb_folder, "--sample", "9", "--json").json["cases"]
@@ -550,9 +550,8 @@ def test_predictions_for_another_task_are_no_submission(
     assert (refused.status, refused.out) == (1, "")
     assert "was predicted for the task trex (see " in refused.err
     assert not (tmp_path / "own").exists()
-    guess.with_name(guess.name + ".run.json").write_text(
-        '{"task": "my_trex"}'
-    )  # a task file of one's own
+    # A task file of one's own.
+    guess.with_name(guess.name + ".run.json").write_text('{"task": "my_trex"}')
     assert run("submit", guess, "--task", "nq", "--out", tmp_path / "own").status == 0
 
 

@@ -200,9 +200,8 @@ def test_a_threshold_below_one_that_fails_is_not_promised() -> None:
 @pytest.mark.parametrize("size", [700, 4000])  # one slip is allowed at the top, and five
 @pytest.mark.parametrize("shape", [(0.7, 0.7), (1.0, 0.4), (0.7, 1.2)])
 def test_promises_are_kept_and_worth_something(shape: tuple[float, float], size: int) -> None:
-    confidences = np.sort(np.random.default_rng(0).beta(*shape, 100_000))[
-        ::-1
-    ]  # all the answers there are
+    # All the answers there are.
+    confidences = np.sort(np.random.default_rng(0).beta(*shape, 100_000))[::-1]
     precisions = confidences.cumsum() / np.arange(1, len(confidences) + 1)
     kept, coverages = [], []
     for seed in range(200):
@@ -231,9 +230,8 @@ def test_a_few_slips_at_the_top_of_many_answers_are_survived() -> None:
 def test_luck_is_not_taken_for_precision(size: int) -> None:
     generator = np.random.default_rng(1)
     ranks = np.arange(1, size + 1)
-    samples = [
-        generator.random(size) < 0.895 for _ in range(500)
-    ]  # no threshold has a precision of 0.9
+    # No threshold has a precision of 0.9.
+    samples = [generator.random(size) < 0.895 for _ in range(500)]
     promised = [promised_threshold(1 / ranks, is_right, 0.9) is not None for is_right in samples]
     lowest_that_passes = [
         (binom.sf(is_right.cumsum() - 1, ranks, 0.9) <= 0.1).any() for is_right in samples

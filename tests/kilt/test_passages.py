@@ -171,10 +171,11 @@ def test_the_gold_sentence_has_a_rank(write: Write) -> None:
         {"id": 1, "output": [{"provenance": ranked[2:]}]},
     ]
     lines.append({"id": 2, "output": [{"provenance": ranked[:2]}]})
+    # Characters of a phrase.
     page = item(3, 12, "x") | {
         "text": "a whole paragraph",
         "end_character": 14,
-    }  # characters of a phrase
+    }
     lines.append({"id": 3, "output": [{"provenance": [page]}]})
     scores = evaluate_passages(write("guess", *lines), gold)
     assert (scores.gold_first, scores.gold_mrr) == (1 / 3, (1 / 3 + 1) / 3)

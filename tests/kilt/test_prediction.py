@@ -257,9 +257,8 @@ def test_a_killed_run_goes_on_and_gives_the_same_file(
         predict(dies_after=1)
     assert len(lines(tmp_path)) == BATCH
     half = out.read_bytes()
-    out.write_bytes(
-        half + whole[len(half) :][:cut] if cut >= 0 else half[:cut]
-    )  # half a last line, or none
+    # Half a last line, or none.
+    out.write_bytes(half + whole[len(half) :][:cut] if cut >= 0 else half[:cut])
     assert predict() == PredictionOutcome(lines=count, kept=BATCH - (cut < 0), without_pages=0)
     assert out.read_bytes() == whole
     assert predict().kept == count

@@ -206,9 +206,8 @@ def test_after_compacting_no_file_has_a_deleted_sentence(changing: KnowledgeBase
 
     assert files_with(b"xyzzy") != []
     kb = changing.delete(["b"])
-    assert (
-        files_with(SECRET.encode()) != []
-    )  # a list says that it is deleted: its bytes are still there
+    # A list says that it is deleted: its bytes are still there.
+    assert files_with(SECRET.encode()) != []
     before = said(kb)
     assert said(kb.compact()) == before == said(KnowledgeBase.open(changing.folder))
     assert files_with(b"xyzzy") == files_with(b"Curie\n") == []

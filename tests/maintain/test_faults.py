@@ -97,9 +97,8 @@ def test_a_change_that_a_disk_ends_is_done_or_resumes_as_it_says(
             break
         outcomes += bool(said)
         if said:
-            is_done = (
-                after != before and name != "compact"
-            )  # which publishes shard by shard, and goes on
+            # Which publishes shard by shard, and goes on.
+            is_done = after != before and name != "compact"
             assert ("has been changed as asked" in said) == is_done, said
             assert (RESUMES in said) != is_done, said
             assert ("free disk space" in said) == (number == errno.ENOSPC and not is_done), said

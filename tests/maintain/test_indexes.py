@@ -65,11 +65,12 @@ def test_every_kind_answers_like_exact_search(
 def test_an_index_is_built_on_the_device_of_the_model(
     kind: BuiltKind, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # "cpu:0" is the CPU, but no default.
     first, devices, of = (
         torch.device("cpu", 0),
         [],
         Clusters.of,
-    )  # "cpu:0" is the CPU, but no default
+    )
 
     def seen(*args: Any, device: torch.device, **more: Any) -> Clusters:
         devices.append(device)
@@ -157,9 +158,8 @@ def test_an_index_leaves_a_stopped_append_alone(folder: Path) -> None:
 def test_queries_may_be_given(folder: Path) -> None:
     kb = KnowledgeBase.open(folder, device="cpu")
     asked = ("the river", "Paris", "Marie Curie")
-    assert (
-        kb.index_vectors("disk", 0.5, asked).index.queries == 2
-    )  # the rotation is learned from the third
+    # The rotation is learned from the third.
+    assert kb.index_vectors("disk", 0.5, asked).index.queries == 2
     assert kb.index_vectors("disk", 0.5, ("the river",)).index.queries == 1
 
 

@@ -115,9 +115,8 @@ def test_learned_impacts_stay_behind(
         for name in ("whole", "one")
     )
     for one, other in zip(found, true, strict=True):
-        assert [hit.score for hit in one] == pytest.approx(
-            [hit.score for hit in other], abs=0.05
-        )  # batched differently
+        # Batched differently.
+        assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=0.05)
         assert one[0].score > 0
 
 

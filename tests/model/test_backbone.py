@@ -147,9 +147,8 @@ def test_a_query_encoder_leads_to_its_model(model_folder: Path, tmp_path: Path) 
         ModelError, match=r"tuned holds a query encoder for the model .*: start from that"
     ):
         pretrained_backbone(tmp_path / "tuned")
-    assert Model.open(tmp_path / "tuned", "cpu").source == str(
-        tmp_path / "tuned"
-    )  # what is built with it names it
+    # What is built with it names it.
+    assert Model.open(tmp_path / "tuned", "cpu").source == str(tmp_path / "tuned")
 
 
 def test_a_damaged_model_is_refused(new_model: Callable[..., Model], tmp_path: Path) -> None:

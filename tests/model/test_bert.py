@@ -58,9 +58,8 @@ def test_states_are_those_of_transformers(
 def test_batches_of_all_sizes_multiply_few_numbers_of_rows(checkpoint: Path) -> None:
     sizes = {count: len(more_rows(torch.ones(count, 1))) for count in range(1, 2**13)}
     assert all(count <= size <= max(count * 17 / 16, count + 15) for count, size in sizes.items())
-    assert all(
-        size % 16 == 0 for size in sizes.values()
-    )  # fewer rows may be rounded in another way
+    # Fewer rows may be rounded in another way.
+    assert all(size % 16 == 0 for size in sizes.values())
     assert len({size for count, size in sizes.items() if 1024 < count <= 2048}) == 16
     network = pretrained_backbone(checkpoint)
     multiplied = set()

@@ -144,9 +144,8 @@ def test_a_fast_copy_computes_the_same_states(
             hidden_states(network, ids, mask, None)
             for network in (trained, devices.fast_copy(trained, torch.device("cpu")))
         )
-    assert torch.allclose(
-        states[mask.bool()], fast[mask.bool()], atol=1e-5
-    )  # fused attention against plain
+    # Fused attention against plain.
+    assert torch.allclose(states[mask.bool()], fast[mask.bool()], atol=1e-5)
 
 
 @given(st.lists(st.integers(1, 40)), st.integers(1, 100))

@@ -92,9 +92,8 @@ def test_two_query_encoders_differ_and_cost_a_second_backbone(
     assert not any(name.startswith("queries.end.") for name in names[True])
     assert any(name.startswith("queries.end.") for name in names[False])
     assert not any("_head" in name for name in names[False])
-    assert (
-        sum("word_embeddings" in name for name in [*names[True], *names[False]]) == 2
-    )  # one table each
+    # One table each.
+    assert sum("word_embeddings" in name for name in [*names[True], *names[False]]) == 2
 
 
 def test_int8_is_close_and_a_third_of_the_bytes(

@@ -109,9 +109,8 @@ def test_what_is_saved_is_read_again_by_both(folder: Path, tmp_path: Path) -> No
         one.ids for one in encodings(own, TEXTS)
     ]
     for text in TEXTS:
-        assert (
-            theirs(text)["input_ids"] == truth(text)["input_ids"]
-        )  # also what stands around a text
+        # Also what stands around a text.
+        assert theirs(text)["input_ids"] == truth(text)["input_ids"]
 
 
 SETTINGS: dict[str, tuple[dict[str, Any], int]] = {  # and how many special tokens there are
@@ -191,9 +190,8 @@ def test_what_transformers_may_read_otherwise_is_left_to_it(
 
 def test_a_missing_file_is_named(make_tokenizer: Callable[..., Any], tmp_path: Path) -> None:
     make_tokenizer().save_pretrained(tmp_path)
-    change_config(
-        tmp_path, tokenizer_class="BertTokenizer"
-    )  # transformers makes one of no words from it
+    # Transformers makes one of no words from it.
+    change_config(tmp_path, tokenizer_class="BertTokenizer")
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(
         ModelError, match=r"the tokenizer of .* is missing: the folder has no tokenizer\.json"

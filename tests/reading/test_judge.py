@@ -42,9 +42,8 @@ def test_it_judges_the_slots_of_its_relations(
     other = rerank(judging_kb.searcher.reranking.reader, TEXTS, found, 1.0, everywhere)
     assert mixed == [other[0], own[1], own[2], other[3]]
     assert own[0] != other[0]
-    assert [one.answer.score for one in other[0]] == [
-        one.judged for one in other[0]
-    ]  # the search is worth nothing
+    # The search is worth nothing.
+    assert [one.answer.score for one in other[0]] == [one.judged for one in other[0]]
 
 
 def test_it_is_stored_with_its_relations(tmp_path: Path, relation_judge: RelationJudge) -> None:

@@ -252,10 +252,11 @@ def test_a_checkpoint_with_weights_that_cannot_be_used_is_refused(
         ModelError, match=r"checkpoint .*m is damaged: its weight qa_outputs\.bias holds NaN or"
     ):
         Reader.open(str(folder), "cpu")
+    # Of another task.
     pooler = {
         "bert.pooler.dense.bias": torch.zeros(16),
         "cls.predictions.bias": torch.zeros(4),
-    }  # of another task
+    }
     save_file(weights | pooler, folder / "model.safetensors", {"format": "pt"})
     assert Reader.open(str(folder), "cpu").length == 64
     config = json.loads((folder / "config.json").read_text())

@@ -432,10 +432,11 @@ def test_how_many_are_looked_at(judging_kb: KnowledgeBase) -> None:
     assert judging_kb.searcher.reranking.n_reranked(SearchOptions(backend="bm25")) == 0
     (one,) = judging_kb.query(QUERIES[0], 1, rerank=1)
     first = judging_kb.query(QUERIES[0], 1, rerank=0)[0]
+    # Or what the reader proposes there.
     assert (one.page_id, one.paragraph) == (
         first.page_id,
         first.paragraph,
-    )  # or what the reader proposes there
+    )
     with pytest.raises(QueryError, match="rerank is -1, must be at least 0"):
         judging_kb.query(QUERIES[0], rerank=-1)
     with pytest.raises(QueryError, match="no effect where bm25 finds no phrases"):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from random_queries import WORDS, random_queries
 
 from kbq.answers import Answer, Backend, BuiltKind, SearchOptions, Unit
 from kbq.corpus.pages import Page, Paragraph
@@ -22,27 +23,7 @@ from kbq.model.model import Model
 from kbq.search.search import LexicalScores, SearchContext, Wanted, merged, search
 
 K = 3
-WORDS = [
-    "the",
-    "city",
-    "river",
-    "was",
-    "born",
-    "in",
-    "of",
-    "Paris",
-    "Warsaw",
-    "Marie",
-    "Curie",
-    "place",
-    "birth",
-]
-SOURCE = random.Random(6)
-QUERIES = [
-    f"{' '.join(SOURCE.choices(WORDS, k=SOURCE.randint(1, 6)))} [SEP] "
-    f"{' '.join(SOURCE.choices(WORDS, k=2))}"
-    for _ in range(6)
-]
+QUERIES = random_queries(6, seed=6)
 BY_KIND: list[tuple[BuiltKind, Backend, Unit]] = [
     *(
         (kind, backend, unit)
@@ -205,9 +186,8 @@ def test_one_search_is_that_of_the_only_part(by_kind: dict[BuiltKind, KnowledgeB
     found = {kind: asked(kb, QUERIES, "dense", "phrase") for kind, kb in by_kind.items()}
     for kind, kb in by_kind.items():
         assert asked_in_parts(kb, "dense", "phrase", 1) == found[kind]
-    assert (
-        found["compact"] != found["exact"] != found["tiny"]
-    )  # or the tests above would say nothing of them
+    # Or the tests above would say nothing of them.
+    assert found["compact"] != found["exact"] != found["tiny"]
 
 
 def test_equal_scores_are_merged_in_the_order_of_the_parts() -> None:

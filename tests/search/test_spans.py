@@ -70,9 +70,8 @@ def random_queries(count: int = 4) -> np.ndarray:
     return np.random.default_rng(1).normal(size=(count, 2, 16)).astype(np.float32)
 
 
-EYE = np.array(
-    [[1, 0], [0, 1]], np.float32
-)  # the first value of a row is its score as start, the second as end
+# The first value of a row is its score as start, the second as end.
+EYE = np.array([[1, 0], [0, 1]], np.float32)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 7, 20])

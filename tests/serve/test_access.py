@@ -13,15 +13,8 @@ from .conftest import Running, Serve
 
 KEY = "0123456789abcdef"
 PATHS = [
-    "/",
-    "/table",
-    "/page/S001",
-    "/api",
-    "/v1/kbs",
-    "/v1/titles",
-    "/metrics",
-    "/static/style.css",
-]
+    "/", "/table", "/page/S001", "/api", "/v1/kbs", "/v1/titles", "/metrics", "/static/style.css",
+]  # fmt: skip
 
 
 def basic(password: str) -> str:

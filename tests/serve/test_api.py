@@ -90,10 +90,11 @@ def test_presets_and_known_relations_are_asked_for_by_their_names(service: Runni
     answer = service.client.post(
         "/v1/fill", json={"subjects": ["x"], "relations": ["relations.toml"]}
     )
+    # No file of the server.
     assert json.loads(answer.text.splitlines()[-1])["columns"] == [
         "subject",
         "relations.toml",
-    ]  # no file of the server
+    ]
 
 
 def test_subjects_that_cannot_be_asked_are_named(service: Running) -> None:
@@ -287,9 +288,10 @@ def test_answers_are_described_and_are_as_described(service: Running) -> None:
 
 def test_the_description_says_how_to_ask(serve: Serve, kb_folder: Path) -> None:
     service = serve({"tiny": kb_folder}, keys=(KEY,), public_url="https://kbq.example")
+    # Without a key.
     described = (
         httpx2.get(f"http://127.0.0.1:{service.port}/openapi.json").raise_for_status().json()
-    )  # without a key
+    )
     assert described["servers"] == [{"url": "https://kbq.example"}]
     assert described["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
     assert described["security"] == [{"key": []}]

@@ -142,11 +142,12 @@ def test_a_request_is_answered_from_one_knowledge_base(
             return await asking
 
     assert len(asyncio.run(replaced())) == 6
+    # All of them from the one that was open.
     assert batches == [
         ["Marie"],
         ["Paris"] * 4,
         ["Paris"] * 2,
-    ]  # all of them from the one that was open
+    ]
 
 
 def test_what_is_given_up_is_not_searched(served: OpenedKb, batches: list[list[str]]) -> None:
@@ -184,9 +185,8 @@ def test_a_full_queue_refuses_at_once(served: OpenedKb, batches: list[list[str]]
                     await batcher.ask(served, ["d"], ONE)
                 assert (refused.value.status, refused.value.headers["Retry-After"]) == (503, "1")
             assert len(await asyncio.gather(*waiting)) == 3
-            assert await batcher.ask(
-                served, ["e"] * 4, ONE
-            )  # nobody waits: a request that is larger is answered
+            # Nobody waits: a request that is larger is answered.
+            assert await batcher.ask(served, ["e"] * 4, ONE)
 
     asyncio.run(overloaded())
     assert batches == [["a", "b", "c"], ["e"] * 4]

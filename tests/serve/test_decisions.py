@@ -116,9 +116,8 @@ def test_a_torn_tail_is_cut_off_said_and_kept_beside(
     assert said in caplog.text
     path.write_bytes(whole + torn)  # while it runs: another service was killed
     assert len(exchanged(keeping, LINE | {"value": "Kraków"}, since=len(whole))["decisions"]) == 1
-    assert (
-        exchanged(keeping, since=7)["decisions"] == exchanged(keeping)["decisions"]
-    )  # a place within a line
+    # A place within a line.
+    assert exchanged(keeping, since=7)["decisions"] == exchanged(keeping)["decisions"]
     assert [*read_decisions(path)[("Marie Curie", "born")]] == ["warsaw", "krakow"]
 
 
@@ -524,10 +523,11 @@ def test_undo_is_as_before_or_where_another_decided_since_adds_nothing(browser: 
 
 def undone_as_before(sequence: list[dict[str, Any]]) -> int:
     """Check what two people did to two cells in turns; how often all was as before."""
+    # cell, its state before, and the turn.
     steps: dict[int, list[tuple[int, dict[str, str], int]]] = {
         0: [],
         1: [],
-    }  # cell, its state before, and the turn
+    }
     last = [[-1, -1], [-1, -1]]  # of each cell, the last turn of each person
     undone = 0
     for turn, one in enumerate(sequence):

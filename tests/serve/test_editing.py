@@ -194,9 +194,8 @@ def test_a_build_is_stopped_goes_on_and_starts_over_with_other_documents(
     assert facts["state"] == "open"
     assert 0 < facts["pages"] < 40
     assert (kbs / name / "building.json").exists()
-    send(
-        editing, name, {"0.txt": ADA + b" She was a teacher, too."}
-    )  # which is part of what was built
+    # Which is part of what was built.
+    send(editing, name, {"0.txt": ADA + b" She was a teacher, too."})
     assert built(editing, name)["pages"] == 40
 
 

@@ -102,17 +102,8 @@ def plain_likeness(name: str, title: str, weight: Mapping[str, float], unseen: f
 def test_likeness_is_that_of_a_plain_computation(shards_of: Callable[..., list[Shard]]) -> None:
     source = random.Random(3)
     vocabulary = [
-        "curie",
-        "marie",
-        "maria",
-        "curia",
-        "river",
-        "rivers",
-        "peace",
-        "place",
-        "of",
-        "the",
-    ]
+        "curie", "marie", "maria", "curia", "river", "rivers", "peace", "place", "of", "the",
+    ]  # fmt: skip
     titles = [" ".join(source.choices(vocabulary, k=source.randint(1, 4))) for _ in range(60)]
     words = words_in(shards_of(titles))
     counts = Counter(word for title in titles for word in set(title.split()))

@@ -175,9 +175,8 @@ def test_a_column_is_reconciled_extended_exported_and_names_values(
     assert header.startswith("name,id,place of birth,date of birth,occupation")
     assert (len(rows), sum(",Q" in row for row in rows)) == (NAMES, 2 * PAGES)
     assert any("Warsaw" in row for row in rows)
-    assert any(
-        row.startswith("Marie Curie,") and ",1867-11-07T00:00:00Z," in row for row in rows
-    )  # a date, not a text
+    # A date, not a text.
+    assert any(row.startswith("Marie Curie,") and ",1867-11-07T00:00:00Z," in row for row in rows)
     ids = read_ids(export)
     assert [number_of(title, ids) for title in titles] == [
         f"Q{number}" for number in range(1, PAGES + 1)

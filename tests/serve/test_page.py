@@ -235,9 +235,8 @@ def test_a_table_by_keyboard_alone(tab: Any, service: Running) -> None:
     tab.get_by_role("button", name="Warsaw", exact=True).focus()
     tab.keyboard.press("r")
     chosen = "document.activeElement.innerText + ' ' + document.activeElement.className"
-    assert tab.evaluate(chosen).startswith(
-        "7 November 1867"
-    )  # a decision goes on to the next value
+    # A decision goes on to the next value.
+    assert tab.evaluate(chosen).startswith("7 November 1867")
     tab.keyboard.press("k")
     assert tab.evaluate(chosen) == "Warsaw struck"
     tab.keyboard.press("a")

@@ -204,9 +204,8 @@ def test_a_session_of_openrefine(client: httpx2.Client) -> None:
     }  # fmt: skip
     names = list(titles())[:100]
     for found in reconcile(client, *({"query": name, "limit": 3} for name in names[:10])):
-        assert found[0]["type"] == [
-            {"id": "page", "name": "Page"}
-        ]  # from which OpenRefine guesses the type
+        # From which OpenRefine guesses the type.
+        assert found[0]["type"] == [{"id": "page", "name": "Page"}]
         assert len(found) <= 3
     ids: list[str] = []
     for first in range(0, 100, 10):
@@ -232,9 +231,8 @@ def test_a_session_of_openrefine(client: httpx2.Client) -> None:
             client, ids=wanted, properties=[{"id": column, "settings": {}} for column in columns]
         )["rows"]
         assert list(rows) == wanted
-        assert {tuple(row) for row in rows.values()} == {
-            tuple(columns)
-        }  # without one, OpenRefine shifts the others
+        # Without one, OpenRefine shifts the others.
+        assert {tuple(row) for row in rows.values()} == {tuple(columns)}
         cells |= rows
     table = KnowledgeBase.sample().fill(
         [{"subject": name} for name in names[:30]], columns, dates="iso"
@@ -247,9 +245,8 @@ def test_a_session_of_openrefine(client: httpx2.Client) -> None:
             ]
             assert values == ([row[column]] if row.get(column) else [])
     assert cells["S001"]["place of birth"] == [{"id": "S111", "name": "Warsaw"}]
-    assert cells["S001"]["date of birth"] == [
-        {"date": "1867-11-07T00:00:00Z"}
-    ]  # a moment, as OpenRefine has dates
+    # A moment, as OpenRefine has dates.
+    assert cells["S001"]["date of birth"] == [{"date": "1867-11-07T00:00:00Z"}]
     url = manifest["preview"]["url"].replace("{{id}}", "S001")
     assert "Marie Curie</h1>" in client.get(url).text
 

@@ -102,9 +102,8 @@ def test_all_cells_of_a_request_are_of_one_state(
     def changed_meanwhile(texts: Sequence[str], options: SearchOptions) -> Any:
         if not asked:
             changed = KnowledgeBase.open(folder, device="cpu").update([NEW])
-            served._opened = OpenedKb(
-                "kb", changed
-            )  # as the watcher does, which waits for this thread
+            # As the watcher does, which waits for this thread.
+            served._opened = OpenedKb("kb", changed)
         asked.append(len(texts))
         return search(texts, options)
 

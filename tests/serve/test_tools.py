@@ -121,9 +121,8 @@ def test_slots_over_http(era: Era, service: Running) -> None:
 
 @pytest.mark.slow
 def test_slots_over_standard_input_and_output_while_the_sample_is_built(tmp_path: Path) -> None:
-    environment = os.environ | {
-        "KBQ_CACHE": str(tmp_path)
-    }  # a first use: nothing but the protocol may be printed
+    # A first use: nothing but the protocol may be printed.
+    environment = os.environ | {"KBQ_CACHE": str(tmp_path)}
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "kbq", "mcp"], env=environment
     )

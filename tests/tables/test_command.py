@@ -161,16 +161,9 @@ def test_claims_are_exported(run: Run) -> None:
 def test_notes_go_to_standard_error(run: Run) -> None:
     Path("t.csv").write_text("name,n\nMarie Curie,=1+1\nx [SEP] y,-5\n", "utf-8")
     status, out, err = run(
-        "fill",
-        "t.csv",
-        "--subject",
-        "name",
-        "--relations",
-        "plase of birth",
-        "--out",
-        "o.csv",
+        "fill", "t.csv", "--subject", "name", "--relations", "plase of birth", "--out", "o.csv",
         "--json",
-    )
+    )  # fmt: skip
     assert (status, json.loads(out)["cells"]) == (0, 1)
     assert "no page has the word 'plase' of 'plase of birth'" in err
     assert (

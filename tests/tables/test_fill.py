@@ -107,9 +107,8 @@ def test_values_that_are_there_are_overwritten_only_if_asked_for(sample: Knowled
 def test_a_promised_precision_is_the_calibrations_threshold(
     sample: KnowledgeBase, tmp_path: Path
 ) -> None:
-    rows = [
-        {"subject": sample.searcher.shards[0].titles[page]} for page in range(20)
-    ]  # most are people
+    # Most are people.
+    rows = [{"subject": sample.searcher.shards[0].titles[page]} for page in range(20)]
     wanted = ["place of birth"]
     out = tmp_path / "t.csv"  # whose answers serve both
     every, promised = (sample.fill(rows, wanted, out, **how) for how in ({}, {"precision": 0.9}))  # type: ignore[arg-type]

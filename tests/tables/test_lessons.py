@@ -99,9 +99,8 @@ def test_a_calibration_that_is_right_stays_nearly_as_it_is() -> None:
 def test_an_answer_without_a_probability_has_none_afterwards() -> None:
     answer = Answer("a", 1.0, "1", "T", 0, 0, 1, "a", (0, 1))
     assert RelationLesson(1.0, 3.0, 20).applied(answer) == answer
-    assert log_odds([0.0, 1.0]).tolist() == pytest.approx(
-        [-30, 30], abs=0.01
-    )  # 1 - 1e-13 is rounded
+    # 1 - 1e-13 is rounded.
+    assert log_odds([0.0, 1.0]).tolist() == pytest.approx([-30, 30], abs=0.01)
 
 
 def claim(value: str, probability: float | None = 0.6) -> Claim:

@@ -83,10 +83,11 @@ def test_formulas_are_neutralised(tmp_path: Path) -> None:
 def test_tsv_has_a_line_a_claim(tmp_path: Path) -> None:
     write_long(tmp_path / "long.tsv", [LENGTH], "tsv")
     lines = (tmp_path / "long.tsv").read_text("utf-8").splitlines()
+    # In quotation marks, as other programs read it.
     assert lines[1].split("\t")[-2:] == [
         '"12 km, ""long"" "',
         "1",
-    ]  # in quotation marks, as other programs read it
+    ]
 
 
 def test_parquet_is_read_by_pandas(tmp_path: Path) -> None:

@@ -291,9 +291,8 @@ def test_values_are_things_and_names_without_a_number_are_listed(tmp_path: Path)
     assert commands[3] == ["Q7186", "P19", "Q1741"]  # by hand: the text is no reference
     assert (tmp_path / "f.qs.ids-todo.tsv").read_text("utf-8") == "name\tid\tclaims\nGraz\t\t2\n"
     assert fact(claims[0], {}, ids).endswith("> <http://www.wikidata.org/entity/Q1741>")
-    assert (
-        write_quickstatements(tmp_path / "f.qs", claims, SOURCE, relations, {})[2] == 4
-    )  # subjects and values at once
+    # Subjects and values at once.
+    assert write_quickstatements(tmp_path / "f.qs", claims, SOURCE, relations, {})[2] == 4
     assert (tmp_path / "f.qs.ids-todo.tsv").read_text("utf-8").splitlines()[1:] == [
         "Marie Curie\t\t6", "Vienna\t\t2", "Graz\t\t2", "vienna\t\t1"
     ]  # fmt: skip

@@ -21,9 +21,8 @@ rdflib: Any = pytest.importorskip(
     "rdflib", reason="what is written is read by rdflib: pip install rdflib"
 )
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*is deprecated:DeprecationWarning:rdflib"
-)  # rdflib warns of itself
+# Rdflib warns of itself.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:rdflib")
 WD, WDT, XSD = (
     "http://www.wikidata.org/entity/",
     "http://www.wikidata.org/prop/direct/",

@@ -179,9 +179,8 @@ def test_random_files_have_the_scores_of_a_plain_reading_of_lm_kbcs_rules(
         aliases = {
             tuple(sorted(rng.sample("abcdef", rng.randint(1, 3)))) for _ in range(rng.randint(0, 4))
         }
-        values = [
-            [*map(written, names)] for names in sorted(aliases)
-        ]  # some names are those of several values
+        # Some names are those of several values.
+        values = [[*map(written, names)] for names in sorted(aliases)]
         predicted = [written(name) for name in rng.choices("abcdefgh", k=rng.randint(0, 3))]
         gold += [
             dict[str, Any](slot) | {"object": names[0], "aliases": names[1:]} for names in values

@@ -220,9 +220,8 @@ def test_what_kbq_writes_itself_is_read_as_it_was(year: int, precision: int, day
     edtf = sign + ends.get(precision, f"{digits}-{day.month:02}-{min(day.day, 28):02}")
     value = dates._value(edtf, precision)
     assert date_of_cell(time_of(value)) == value  # of QuickStatements
-    assert (
-        date_of_cell(time_of(value).partition("/")[0]) or precision < 11 or year < 0
-    )  # of Wikidata
+    # Of Wikidata.
+    assert date_of_cell(time_of(value).partition("/")[0]) or precision < 11 or year < 0
     assert date_of_cell(edtf) == value
     if precision > 8:
         assert date_of_cell(f"{edtf}~") == DateValue(f"{edtf}~", precision, value.julian)
@@ -255,10 +254,11 @@ def test_every_number_comes_back(whole: int, cents: int, tail: str) -> None:
         10**6 if "million" in tail else 1
     )
     assert found.unit == tail.replace("million", "").strip()
+    # 1234.567 may be doubtful.
     assert normal_form(found.number, "quantity") in (
         QuantityValue(found.number, ""),
         None,
-    )  # 1234.567 may be doubtful
+    )
 
 
 @given(
@@ -381,14 +381,9 @@ def test_a_day_of_xml_schema_has_a_zone(day: date, zone: str) -> None:
 
 
 STYLES = [
-    "{} (O.S.)",
-    "{} O.S.",
-    "{} (Old Style)",
-    "{}, old style",
-    "{} (Julian calendar)",
-    "{} (Julian)",
-    "{} [OS]",
-]
+    "{} (O.S.)", "{} O.S.", "{} (Old Style)", "{}, old style", "{} (Julian calendar)",
+    "{} (Julian)", "{} [OS]",
+]  # fmt: skip
 
 
 @given(ANY_DAY, st.sampled_from(STYLES))
@@ -617,16 +612,9 @@ def test_a_date_is_read_as_it_was_written(year: int, month: int, day: int, is_is
 
 MARKS = (
     "",
-    "c. ",
-    "ca. ",
-    "circa ",
-    "about ",
-    "~",
-    "± ",
-    "probably ",
-    "in the region of ",
+    "c. ", "ca. ", "circa ", "about ", "~", "± ", "probably ", "in the region of ",
     "around the year ",
-)
+)  # fmt: skip
 
 
 @given(

@@ -222,9 +222,8 @@ def test_what_is_no_examples_file_is_refused(
 
 
 def test_no_text_is_trained_on_and_scored_on() -> None:
-    passages = [
-        Passage("T", f"text {number % 40}", (), "g") for number in range(80)
-    ]  # each twice, as of two files
+    # Each twice, as of two files.
+    passages = [Passage("T", f"text {number % 40}", (), "g") for number in range(80)]
     train, dev = set_aside(passages, None, seed=0)
     assert len(train) + len(dev) == 80
     assert len(dev) == 2 * len({passage.text for passage in dev})

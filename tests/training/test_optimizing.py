@@ -68,9 +68,8 @@ def test_some_parameters_have_a_rate_of_their_own() -> None:
     optimizer.add(sum((one**2).sum() for one in both))  # type: ignore[arg-type]
     optimizer.step()
     moved = [(one.detach() - parameter().detach()).abs().tolist() for one in both]
-    assert moved[0] == pytest.approx(
-        [0.05] * 3, rel=0.05
-    )  # the first step of AdamW is as large as the rate
+    # The first step of AdamW is as large as the rate.
+    assert moved[0] == pytest.approx([0.05] * 3, rel=0.05)
     assert moved[1] == pytest.approx([0.005] * 3, rel=0.05)
 
 
@@ -135,9 +134,8 @@ def test_a_gradient_that_is_no_number_moves_nothing() -> None:
     optimizer = Optimizer([parameter()], 0.1, 0.0, 9)
     before = optimizer.parameters[0].tolist()
     with pytest.raises(TrainingError, match="at step 0: delete the checkpoint"):  # noqa: PT012
-        optimizer.add(
-            (optimizer.parameters[0] * 0).abs().sqrt().sum()
-        )  # the loss is 0, its gradient 0 × ∞
+        # The loss is 0, its gradient 0 × ∞.
+        optimizer.add((optimizer.parameters[0] * 0).abs().sqrt().sum())
         optimizer.step()
     assert optimizer.parameters[0].tolist() == before
 

@@ -191,9 +191,8 @@ def test_a_subject_and_its_own_page_get_another_name_and_the_text_does_not() -> 
     assert [one.title for one in query.phrases] == ["Ann Lee", "Ann Lee (ship)", "Mary"]
     assert [one.context for one in query.phrases] == [TEXT] * 3
     assert query.label(query.phrases[0]) == "right"
-    assert renamed(mined(own, pages=["Marie"]), "Ann Lee").pages == (
-        "Ann Lee",
-    )  # a page may be named by its title
+    # A page may be named by its title.
+    assert renamed(mined(own, pages=["Marie"]), "Ann Lee").pages == ("Ann Lee",)
     for same in (mined(other), replace(mined(own), text="Where was Marie born?")):
         assert renamed(same, "Ann Lee") == same
 
@@ -209,9 +208,8 @@ def test_a_share_of_the_queries_that_are_not_kept_is_renamed(reading_model: Path
     )
     names = [query.phrases[0].title for query in first]
     assert names[400:600] == ["Marie"] * 200
-    assert names[:400].count("Ann Lee") / 400 == pytest.approx(
-        0.15, abs=0.05
-    )  # half of them keep theirs by chance
+    # Half of them keep theirs by chance.
+    assert names[:400].count("Ann Lee") / 400 == pytest.approx(0.15, abs=0.05)
     assert first == again
 
 
@@ -294,9 +292,8 @@ def test_windows_of_other_pages_with_the_answer_take_no_part(
     both = mined(here, there)
     assert token_share(both, read(both, [0.0], [0.0])) == pytest.approx(1 / 7)
     other = mined(here, there, answers=["Marie"])
-    assert token_share(other, read(other, [0.0], [0.0])) == pytest.approx(
-        1 / 12
-    )  # five tokens more
+    # Five tokens more.
+    assert token_share(other, read(other, [0.0], [0.0])) == pytest.approx(1 / 12)
     alone = mined(there)
     assert token_share(alone, read(alone, [0.0])) == 1
     assert token_share(alone, read(alone, [0.0]), is_none=True) == 1  # "none" has no rival
@@ -318,15 +315,13 @@ def test_a_phrase_has_what_it_is_judged_and_a_share_of_the_search(
 
 def test_what_the_reader_proposes_takes_part(read: Callable[..., Sequence[ReadWindow]]) -> None:
     query = mined(phrase("Marie", score=50.0), phrase("born", score=30.0))
-    windows = read(
-        query, [0.0, 0.0, 3.0], proposed=(4, 4)
-    )  # "Paris", with the 50 points of "Marie"
+    # "Paris", with the 50 points of "Marie".
+    windows = read(query, [0.0, 0.0, 3.0], proposed=(4, 4))
     loss, _ = query_losses(new_judge(DIM), query, windows)
     assert loss.item() == pytest.approx(math.log(math.e**3 + 1 + 1 / math.e + 1) - 3)
     wrong, _ = query_losses(new_judge(DIM), query, read(query, [0.0, 0.0, 3.0], proposed=(1, 1)))
-    assert wrong.item() == pytest.approx(
-        math.log(math.e**3 + 1 + 1 / math.e + 1)
-    )  # "none" is right
+    # "none" is right.
+    assert wrong.item() == pytest.approx(math.log(math.e**3 + 1 + 1 / math.e + 1))
 
 
 # Training
@@ -435,9 +430,8 @@ def test_larger_readers_teach_what_they_were_not_taught(
             )[0]
         assert itself["taught phrases"].item() == pytest.approx(0, abs=1e-5)
         assert itself["taught tokens"].item() == pytest.approx(0, abs=1e-5)
-    assert (
-        run.digest() != RerankerRun(own, queries, SETTINGS, taught[::-1]).digest()
-    )  # a killed run goes on with them
+    # A killed run goes on with them.
+    assert run.digest() != RerankerRun(own, queries, SETTINGS, taught[::-1]).digest()
     steps: list[StepReport] = []
     teach_reranker(**asked, larger=larger, on_step=steps.append)
     assert steps[-1].means["taught phrases"] < 0.7 * steps[0].means["taught phrases"]
@@ -510,9 +504,8 @@ def test_a_reader_that_judges_goes_on_learning(asked: Asked, judging_model: Path
     few = replace(SETTINGS, learning_rate=1e-5, epochs=0.1)
     teach_reranker(**asked | {"model": judging_model, "settings": few})
     before, after = (open_reader(folder).state_dict() for folder in (judging_model, asked["out"]))
-    assert after["judge.outer.weight"] == pytest.approx(
-        before["judge.outer.weight"], abs=0.05
-    )  # int8
+    # int8.
+    assert after["judge.outer.weight"] == pytest.approx(before["judge.outer.weight"], abs=0.05)
 
 
 # What cannot be used

@@ -97,10 +97,11 @@ def test_a_query_encoder_comes_out(
     assert len(outcome.scores) == 3
     assert all(0 <= score <= 100 for score in outcome.scores)
     assert outcome.steps == 2 * -(-len(rows) // 5)
+    # This knowledge base has no words.
     assert (outcome.lexical_factor, outcome.hybrid_score) == (
         1.0,
         None,
-    )  # this knowledge base has no words
+    )
     assert not asked["out"].with_name("out.partial").exists()
     assert os.fspath(outcome) == str(asked["out"])
     tuned = KnowledgeBase.open(own_kb.folder, str(asked["out"]), device="cpu")
@@ -117,9 +118,8 @@ def test_a_query_encoder_comes_out(
     assert json.loads((asked["out"] / "kbq.json").read_text("utf-8"))["config"]["base"] == str(
         model_folder
     )
-    assert (
-        own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist() == before
-    )  # it keeps its own
+    # It keeps its own.
+    assert own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist() == before
     assert own_kb.model.config == config
     after = tuned.model.encode_queries(["Marie [SEP] birth"])[0].tolist()
     assert (after != before) == (outcome.scores[0] < max(outcome.scores))

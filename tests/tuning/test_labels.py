@@ -168,9 +168,10 @@ def test_whether_an_answer_can_be_found(
     make_shard: Callable[..., Any],
     encoded: Callable[..., Any],
 ) -> None:
+    # w1 is gone.
     labeller = Labeller(
         [make_shard([encoded([[1, 1]] * 2, positions=[0, 2])])], ["shard-0", "nowhere"]
-    )  # w1 is gone
+    )
     assert labeller.find(wanted)[1] == kind
     assert found(labeller, wanted) == places
 

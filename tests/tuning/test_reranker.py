@@ -75,9 +75,8 @@ def test_phrases_are_read_as_the_reranker_reads_them(
     monkeypatch.setattr(reranker, "SUPPORT", 1e-6)
     asked = golds[:5]
     judge = own_kb.searcher.reranking.reader.reranking[1]
-    queries = seen_queries(
-        own_kb.searcher, [replace(golds[0], input="word " * 300), *asked]
-    )  # the first cannot be read
+    # The first cannot be read.
+    queries = seen_queries(own_kb.searcher, [replace(golds[0], input="word " * 300), *asked])
     assert len(queries) == len(asked)
     for gold, query in zip(asked, queries, strict=True):
         best = own_kb.query(str(gold.input), 1)[0]
@@ -139,9 +138,8 @@ def test_fine_tuning_writes_the_judge_beside_the_query_encoder(
         "probabilities stay the model's own: they are learned from 30 or more answers to dev "
         "queries"
     )
-    assert (
-        own_kb.searcher.reranking.relation_judge is None
-    )  # the knowledge base itself is as it was
+    # The knowledge base itself is as it was.
+    assert own_kb.searcher.reranking.relation_judge is None
     tuned = own_kb.with_model(outcome)
     assert tuned.searcher.reranking.relation_judge is not None
     assert tuned.searcher.reranking.relation_judge.relations == {"birth", "place of birth"}

@@ -330,9 +330,8 @@ def record(number: int, text: str) -> Gold:
     return Gold(str(number), number, text, {}, (GoldOutput(f"answer {number}", (), None, ()),))
 
 
-MANY = [
-    record(n, f"subject {n // 3} [SEP] {'abc'[min(2, n % 10 // 4)]}") for n in range(400)
-]  # a, b 160 each, c 80
+# a, b 160 each, c 80.
+MANY = [record(n, f"subject {n // 3} [SEP] {'abc'[min(2, n % 10 // 4)]}") for n in range(400)]
 
 
 def test_samples_are_nested_and_each_relation_has_its_share() -> None:

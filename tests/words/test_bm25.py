@@ -243,16 +243,9 @@ def test_a_subject_is_asked_as_the_one_title_that_reads_the_same_is_written(
     model: Model, tmp_path: Path
 ) -> None:
     titles = [
-        "Kaʻahumanu",
-        "Łódź",
-        "Pﬁzer",
-        "Straße",
-        "Strasse",
-        "Warsaw",
-        "Panic! at the Disco",
-        ".in",
+        "Kaʻahumanu", "Łódź", "Pﬁzer", "Straße", "Strasse", "Warsaw", "Panic! at the Disco", ".in",
         "Old Rus'",
-    ]
+    ]  # fmt: skip
     pages = [Page(title, title, ["It lies here."]) for title in titles]
     words = KnowledgeBase.build(pages, tmp_path / "kb", model).searcher.words
     asked = {

@@ -16,30 +16,13 @@ from kbq.words import names
 from kbq.words.names import NOWHERE, Naming, PageNaming, SubjectName
 
 SUBJECTS = (
-    "Ann Lee",
-    "ann lee",
-    "Lee",
-    "Łódź",
-    "Lodz City",
-    "St. Ann's",
-    "C++ Lee",
-    "Lee (river)",
+    "Ann Lee", "ann lee", "Lee", "Łódź", "Lodz City", "St. Ann's", "C++ Lee", "Lee (river)",
     "river",
-)
+)  # fmt: skip
 PIECES = (
-    "Ann",
-    "Lee",
-    "Ann Lee",
-    "Lódz",
-    "Łódź",
-    "city",
-    "St. Ann's",
-    "St. Ann’s",
-    "C++ Lee",
-    "river",
-    "AT&T",
-    "Leeds",
-)
+    "Ann", "Lee", "Ann Lee", "Lódz", "Łódź", "city", "St. Ann's", "St. Ann’s", "C++ Lee", "river",
+    "AT&T", "Leeds",
+)  # fmt: skip
 
 
 def page(number: int, title: str, *texts: str) -> Page:
@@ -140,21 +123,9 @@ def test_signs_of_regular_expressions_are_letters_of_a_name() -> None:
 
 
 LONGER_OR_SHORTER = [
-    "Œ",
-    "ß",
-    "ﬃ",
-    "&amp;",
-    "e\u0301",
-    "Łódź",
-    "J. R. ",
-    "A.C. ",
-    "½",
-    "\u00ad",
-    " ",
-    "a",
-    ". ",
+    "Œ", "ß", "ﬃ", "&amp;", "e\u0301", "Łódź", "J. R. ", "A.C. ", "½", "\u00ad", " ", "a", ". ",
     "\n",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("subject", ["Zoe", "J. Q. Zoe"])

@@ -79,9 +79,8 @@ def test_a_paragraph_scores_like_its_best_sentence(
             looked_up = dict(zip(pieces, weights.tolist(), strict=True))
             sums.append(sum(looked_up.get(term, 0.0) for term in terms))
         expected.append(max(sums))
-    assert index.scores(terms) == pytest.approx(
-        np.array(expected), abs=0.05
-    )  # 16-bit, batched differently
+    # 16-bit, batched differently.
+    assert index.scores(terms) == pytest.approx(np.array(expected), abs=0.05)
     assert expected[1] == 0 < expected[0] != expected[2]
 
 

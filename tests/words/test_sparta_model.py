@@ -75,9 +75,8 @@ def test_impacts_are_those_of_the_definition_with_and_without_padding(
 ) -> None:
     terms = sparta.terms[::9]
     tensors = SentenceTensors(windows, sparta.tokenizer.pad_token_id, torch.device("cpu"))
-    assert tensors.mask.sum(dim=1).tolist() == [32] * (len(windows) - 1) + [
-        6
-    ]  # the last one is padded
+    # The last one is padded.
+    assert tensors.mask.sum(dim=1).tolist() == [32] * (len(windows) - 1) + [6]
     assert tensors.lengths.tolist() == [6, 7, 19, 2]  # and each sentence, too
     with torch.no_grad():
         impacts = sparta.network(tensors, terms)
