@@ -79,6 +79,7 @@ Kind = TypeVar("Kind")
 Source: TypeAlias = tuple[str, Callable[[], Page]]
 
 _CHOOSE = "choose the format: " + ", ".join(get_args(CorpusFormat)[1:])
+_LINES = ("", ".json", ".jsonl", ".ndjson", ".tsv")  # a zero byte makes one bad line of theirs
 _DPR_HEADER = "id\ttext\ttitle"
 _FIRST_LINES: tuple[tuple[CorpusFormat, str], ...] = (
     ("squad", r'\s*\{\s*("version"\s*:\s*"[^"]*"\s*,\s*)?("data"\s*:|$)'),
@@ -248,8 +249,14 @@ def _format_of_path(source: str) -> CorpusFormat:
         return "text"
     if SUFFIXES.get(path.suffix.lower()) in ("csv", "parquet", "xlsx"):
         return "table"
-    if path.suffix.lower() in (*LIBRARIES, *PLAIN) and not _HEAD.match(first_bytes(Path(source))):
+    beginning = first_bytes(Path(source))
+    if path.suffix.lower() in (*LIBRARIES, *PLAIN) and not _HEAD.match(beginning):
         return "text"
+    if path == PurePath(source) and path.suffix.lower() not in _LINES and b"\0" in beginning:
+        raise CorpusError(
+            f"{source} is not text (byte {beginning.index(0) + 1} is 0): give JSON lines, a table, "
+            f"or a document of a known kind, in UTF-8"
+        )
     return "auto"
 
 

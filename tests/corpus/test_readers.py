@@ -694,3 +694,14 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert pages == 5000
     assert peak < 1_500_000
+
+
+def test_a_file_of_another_kind_is_one_sentence(tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\n\xff\n\xfe\n")
+    with pytest.raises(CorpusError) as caught:
+        list(read_corpus(str(picture)))
+    assert str(caught.value) == (
+        f"{picture} is not text (byte 9 is 0): give JSON lines, a table, or a document of a known "
+        "kind, in UTF-8"
+    )
