@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -37,7 +38,13 @@ from kbq.corpus.reading import (
 from kbq.corpus.table_pages import NAMED, TableRow, is_table, rows_of_file
 from kbq.errors import CorpusError, KbqError, first_line
 from kbq.storage.limited import LimitedProcess, LimitExceeded
-from kbq.storage.lines import COMPRESSED, BadLine, is_member, read_bytes, source_name
+from kbq.storage.lines import (
+    BadLine,
+    is_member,
+    read_bytes,
+    source_name,
+    without_compression,
+)
 from kbq.storage.reading import refuse_large
 from kbq.storage.reports import Note
 from kbq.storage.rows import SUFFIXES
@@ -138,10 +145,6 @@ def is_source(path: PurePath) -> bool:
     return is_document(path) or (is_table(path) and not path.name.startswith((LOCK, ".")))
 
 
-def without_compression(path: PurePath) -> PurePath:
-    return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-
-
 def document_pages(
     source: str, on_bad_line: BadLine, note: Note, options: DocumentOptions, columns: CorpusColumns
 ) -> Iterator[tuple[str, Callable[[], Page]]]:
@@ -183,8 +186,10 @@ def read_documents(
         yield file.place, Document(file.id, said.own_title(title, file.id), reading)
         said.add(file.place, reading)
     for file in files:
-        if is_table(PurePath(file.id)):
-            for row in islice(_rows(file, on_bad_line, columns, said.left_out, note), most):
+        if is_table(PurePath(file.id)) and (most is None or kinds[file.suffix] < most):
+            left = None if most is None else most - kinds[file.suffix]
+            for row in islice(_rows(file, on_bad_line, columns, said.left_out, note), left):
+                kinds[file.suffix] += 1
                 if row.lacks:
                     said.left_out[row.lacks] += 1
                     continue
@@ -198,7 +203,7 @@ def _rows(
     file: _File, on_bad_row: BadLine, columns: CorpusColumns, left_out: Counter[str], note: Note
 ) -> Iterator[TableRow]:
     """Yield the rows of a table; those of an archive are unpacked for it."""
-    with TemporaryDirectory() as folder:
+    with nullcontext("") if file.path else TemporaryDirectory() as folder:
 
         def shown(text: str) -> str:
             return text.replace(path, file.place)

@@ -100,7 +100,8 @@ def page_id_of(value: object, name: str) -> str:
     """Return a page id that a field, or a column, of this name has. Raises CorpusError if it is
     none.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool) and value == int(value):
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if is_whole and not isinstance(value, bool):
         return text_of(value)
     if not isinstance(value, str) or not value.strip() or _NOT_IN_AN_ID.search(value.strip()):
         raise wrong_field(name, value, "a whole number, or text without control characters")

@@ -23,7 +23,7 @@ file; for squad, the whole corpus.
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, groupby, islice
 from pathlib import Path, PurePath
@@ -38,7 +38,6 @@ from kbq.corpus.documents import (
     is_folder,
     read_documents,
     refuse_other_kinds,
-    without_compression,
 )
 from kbq.corpus.pages import (
     Page,
@@ -55,7 +54,7 @@ from kbq.corpus.pages import (
     wrong_field,
 )
 from kbq.corpus.reading import LIBRARIES, PLAIN
-from kbq.corpus.table_pages import table_pages
+from kbq.corpus.table_pages import Source, table_pages
 from kbq.english.language import looks_english
 from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError
 from kbq.storage.lines import (
@@ -66,6 +65,7 @@ from kbq.storage.lines import (
     refuse,
     source_name,
     whole_text,
+    without_compression,
 )
 from kbq.storage.paths import as_path
 from kbq.storage.records import parsed_json
@@ -75,8 +75,6 @@ from kbq.text.normal_forms import clean_text
 
 Fields: TypeAlias = dict[str, object]
 Kind = TypeVar("Kind")
-# The position of a page ("file:line"), and a function to parse it.
-Source: TypeAlias = tuple[str, Callable[[], Page]]
 
 _CHOOSE = "choose the format: " + ", ".join(get_args(CorpusFormat)[1:])
 _LINES = ("", ".json", ".jsonl", ".ndjson", ".tsv")  # a zero byte makes one bad line of theirs

@@ -27,7 +27,7 @@ from kbq.corpus.pages import (
     page_id_of,
 )
 from kbq.errors import CorpusError, KbqError
-from kbq.storage.lines import COMPRESSED, BadLine
+from kbq.storage.lines import BadLine, without_compression
 from kbq.storage.reports import Note
 from kbq.storage.rows import SUFFIXES, Rows, empty_markers, read_rows, sheets_of, text_of
 from kbq.storage.spreadsheets import SUFFIX, path_and_sheet
@@ -65,14 +65,32 @@ class TableRow:
         return "" if self.title and self.texts else BARE if self.title else UNTITLED
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The place of a row: `unit` is what rows are counted by."""
+
+    table: str
+    sheet: str  # "" if its file has no other
+    unit: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.table}:{self.number}"
+
+    @property
+    def where(self) -> str:
+        """The place within the file, as an id has it."""
+        row = f"{self.unit}={self.number}"
+        return f"sheet={self.sheet}&{row}" if self.sheet else row
+
+
 def is_table(path: PurePath) -> bool:
     """Return whether a file is a table by its name; JSON may be anything.
 
     >>> is_table(PurePath("a.CSV")), is_table(PurePath("a.tsv.gz")), is_table(PurePath("a.json"))
     (True, True, False)
     """
-    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-    return SUFFIXES.get(plain.suffix.lower(), "jsonl") != "jsonl"
+    return SUFFIXES.get(without_compression(path).suffix.lower(), "jsonl") != "jsonl"
 
 
 def table_pages(
@@ -114,11 +132,20 @@ def rows_of_file(
         rows = read_rows(source, CorpusError, on_bad_row, note=note, finds_header=True)
         yield from _table_rows(rows, columns, left_out, note)
         return
+    refused: list[KbqError] = []
+
+    def tell(problem: KbqError) -> None:
+        refused.append(problem)
+        on_bad_row(problem)  # where this raises, the row ends the whole reading, not its sheet
+        refused.pop()
+
     for sheet in sheets:
         try:
-            rows = read_rows(f"{source}#{sheet}", CorpusError, on_bad_row, finds_header=True)
+            rows = read_rows(f"{source}#{sheet}", CorpusError, tell, finds_header=True)
             yield from _table_rows(rows, columns, left_out, note)
         except CorpusError as problem:  # a legend, say
+            if refused:
+                raise
             note(f"left out: {problem}")
 
 
@@ -149,15 +176,17 @@ def _table_rows(
     if not has_text:
         note(f"{rows.name}: each row is a page, with the title in {column!r}")
     left_out.update({ABOVE: rows.above} if rows.above else {})
+    sheet = path_and_sheet(rows.name)[1]
     for number, cells in chain(head, rows.numbered):
+        place = _Place(rows.name, sheet, _unit(rows), number)
         yield (
-            _row_with_text(rows, number, cells, columns)
+            _row_with_text(place, cells, columns)
             if has_text
-            else _row(rows, number, cells, column, columns)
+            else _row(place, cells, column, columns)
         )
 
 
-def _row_with_text(rows: Rows, number: int, cells: Row, columns: CorpusColumns) -> TableRow:
+def _row_with_text(place: _Place, cells: Row, columns: CorpusColumns) -> TableRow:
     """Take a row of a table that is made as a corpus: what is neither id nor title nor text is the
     page's metadata.
     """
@@ -167,18 +196,13 @@ def _row_with_text(rows: Rows, number: int, cells: Row, columns: CorpusColumns) 
     title = _cell(cells.get(columns.title)).strip()
     texts = blocks(_cell(cells.get(columns.text)))
     key = _key(cells[columns.id]) if columns.id in cells else ""
-    where = f"{_unit(rows)}={number}"
-    return TableRow(
-        f"{rows.name}:{number}", where, title, texts, jsonable(others), key, has_text=True
-    )
+    return TableRow(str(place), place.where, title, texts, jsonable(others), key, has_text=True)
 
 
-def _row(rows: Rows, number: int, cells: Row, column: str, columns: CorpusColumns) -> TableRow:
+def _row(place: _Place, cells: Row, column: str, columns: CorpusColumns) -> TableRow:
     """Take a row whose title stands in a column, and make a paragraph of every other cell."""
-    sheet = path_and_sheet(rows.name)[1]
-    unit = _unit(rows)
-    where = f"sheet={sheet}&{unit}={number}" if sheet else f"{unit}={number}"
-    metadata: dict[str, object] = {"sheet": sheet, unit: number} if sheet else {unit: number}
+    metadata: dict[str, object] = {"sheet": place.sheet} if place.sheet else {}
+    metadata[place.unit] = place.number
     texts: list[str] = []
     for name, value in cells.items():
         text = _said(value)
@@ -193,7 +217,7 @@ def _row(rows: Rows, number: int, cells: Row, column: str, columns: CorpusColumn
             texts += [labelled(label, block) for block in blocks(text)]
     title = " ".join(_cell(cells.get(column)).split())
     key = _key(cells[columns.id]) if columns.id in cells else ""
-    return TableRow(f"{rows.name}:{number}", where, title, texts, metadata, key, has_text=False)
+    return TableRow(str(place), place.where, title, texts, metadata, key, has_text=False)
 
 
 def _unit(rows: Rows) -> str:

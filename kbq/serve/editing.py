@@ -28,7 +28,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from kbq.answers import DocumentOptions
-from kbq.corpus.documents import LOCK, OTHERS, is_document, without_compression
+from kbq.corpus.documents import LOCK, OTHERS, is_document
 from kbq.corpus.readers import preview, read_corpus
 from kbq.corpus.reading import INSTALL, lacks_library
 from kbq.dump.building import OtherCorpusError
@@ -41,6 +41,7 @@ from kbq.serve.knowledge_bases import NAME, Folder, ServedKb, make_ready
 from kbq.serve.pages import html_page
 from kbq.serve.problems import RefusedError, without_paths
 from kbq.storage.folders import make_folders, remove_folder
+from kbq.storage.lines import without_compression
 from kbq.storage.reading import LARGEST
 from kbq.storage.rows import SUFFIXES
 from kbq.storage.writing import move, write_received, writing_to

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import chain, islice, tee
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, Any, TypeAlias, TypeVar, cast
 
 import jsonlines
@@ -46,6 +46,10 @@ _PER_LINE = "write one object {…} per line"
 ARRAY = re.compile(r"\s*+\[\s*+(\{|\]?\s*$)")  # how an array of objects begins
 MARK = "\ufeff"  # byte order mark
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".zip")  # suffixes of compressed files
+
+
+def without_compression(path: PurePath) -> PurePath:
+    return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
 
 
 def refuse(problem: KbqError) -> None:

@@ -21,7 +21,6 @@ from kbq.errors import KbqError, first_line
 from kbq.storage import reading
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import (
-    COMPRESSED,
     MARK,
     BadLine,
     parse_json_lines,
@@ -30,6 +29,7 @@ from kbq.storage.lines import (
     read_whole_lines,
     refuse,
     source_name,
+    without_compression,
 )
 from kbq.storage.reading import refuse_large
 from kbq.storage.reports import Note, unheard
@@ -271,8 +271,7 @@ def empty_markers(texts: Iterable[str] = EMPTY) -> frozenset[str]:
 
 
 def _suffix(source: str) -> str:
-    path = PurePath(source)
-    return (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix.lower()
+    return without_compression(PurePath(source)).suffix.lower()
 
 
 def _dialect(header: str, suffix: str, has_mark: bool, delimiter: str = "") -> Dialect:

@@ -5,9 +5,11 @@ import re
 import warnings
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, time, timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.etree import ElementTree
@@ -55,11 +57,24 @@ def read_xlsx(source: str) -> list[tuple[int, Cells]]:
     Raises KbqError if it cannot be read, is encrypted or too large, several sheets have values, or
     openpyxl is missing.
     """
+    path, wanted = path_and_sheet(source)
+    with _opened(path) as (load, archive):
+        values = load(data_only=True)
+        formulas = load(data_only=False)
+        title = _title(path, values, wanted)
+        return _rows(path, values[title], formulas[title], _merged(archive, title))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Callable[..., Any], zipfile.ZipFile]]:
+    """Open a workbook: give what loads it with openpyxl, and its parts.
+
+    Raises KbqError if it cannot be read, is encrypted or too large, or openpyxl is missing.
+    """
     try:
         import openpyxl
     except ImportError:
-        raise KbqError(f"{source} {NEEDS_OPENPYXL}") from None
-    path, wanted = path_and_sheet(source)
+        raise KbqError(f"{path} {NEEDS_OPENPYXL}") from None
     try:
         with path.open("rb") as file:  # openpyxl would leave it open where it fails
             if file.read(len(COMPOUND)) == COMPOUND:
@@ -70,12 +85,7 @@ def read_xlsx(source: str) -> list[tuple[int, Cells]]:
             # It warns of what it does not read.
             with zipfile.ZipFile(file) as archive, warnings.catch_warnings(action="ignore"):
                 refuse_large(str(path), sum(one.file_size for one in archive.infolist()))
-                books = [
-                    openpyxl.load_workbook(file, read_only=True, data_only=is_value)
-                    for is_value in (True, False)
-                ]
-                title = _title(path, books[0], wanted)
-                return _rows(path, books[0][title], books[1][title], _merged(archive, title))
+                yield partial(openpyxl.load_workbook, file, read_only=True), archive
     except KbqError:
         raise
     except Exception as error:  # openpyxl raises what its parsers raise
@@ -142,12 +152,12 @@ def _title(path: Path, book: Any, wanted: str) -> str:
     """Return the title of the sheet to read: the one that is named, or the only one that has a
     value.
     """
+    if wanted and wanted in [sheet.title for sheet in book.worksheets]:
+        return wanted
     filled = _filled(book)
     names = ", ".join(filled)
     if wanted:
-        if wanted not in [sheet.title for sheet in book.worksheets]:
-            raise KbqError(f"{path} has no sheet {wanted!r}: choose from {names}")
-        return wanted
+        raise KbqError(f"{path} has no sheet {wanted!r}: choose from {names}")
     if len(filled) > 1:
         raise KbqError(
             f"{path} has {len(filled)} sheets, {names}: name the one to read, such as "
@@ -169,21 +179,8 @@ def filled_sheets(path: Path) -> list[str]:
     """Return the titles of the sheets of a file that have a value. Raises KbqError if it cannot be
     read.
     """
-    try:
-        import openpyxl
-    except ImportError:
-        raise KbqError(f"{path} {NEEDS_OPENPYXL}") from None
-    try:
-        # It warns of what it does not read.
-        with zipfile.ZipFile(path) as archive, warnings.catch_warnings(action="ignore"):
-            refuse_large(str(path), sum(one.file_size for one in archive.infolist()))
-            return _filled(openpyxl.load_workbook(path, read_only=True, data_only=True))
-    except KbqError:
-        raise
-    except Exception as error:  # openpyxl raises what its parsers raise
-        raise KbqError(
-            f"{path} cannot be read ({first_line(error)}): check that it is an XLSX file"
-        ) from None
+    with _opened(path) as (load, _):
+        return _filled(load(data_only=True))
 
 
 def _rows_of(sheet: Any) -> Iterator[Sequence[Any]]:

@@ -705,3 +705,11 @@ def test_a_file_of_another_kind_is_one_sentence(tmp_path: Path) -> None:
         f"{picture} is not text (byte 9 is 0): give JSON lines, a table, or a document of a known "
         "kind, in UTF-8"
     )
+
+
+@pytest.mark.parametrize("page_id", ["NaN", "1e999", "-Infinity", "1.5"])
+def test_a_number_that_is_not_whole_is_no_id(page_id: str, tmp_path: Path) -> None:
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text(f'{{"id": {page_id}, "title": "A", "text": "b"}}\n')
+    with pytest.raises(CorpusError, match=r"c\.jsonl"):
+        list(read_corpus(str(corpus)))

@@ -175,3 +175,39 @@ def test_a_workbook_that_takes_too_long_is_left_out_with_what_to_do(
         f"left out: {tmp_path}/museum.xlsx: it takes more than 0.001 seconds"
     )
     assert notes[0].endswith("divide it into several tables, or save it as CSV")
+
+
+def two_sheets(path: Path, *rows: tuple[object, ...]) -> None:
+    book = openpyxl.Workbook()
+    for sheet in (book.active, book.create_sheet("Second")):
+        for row in rows:
+            sheet.append(row)
+    book.save(path)
+
+
+def test_a_refused_row_ends_the_reading_not_its_sheet(tmp_path: Path) -> None:
+    """One sheet or two: what is wrong with a row is an error, unless bad lines may be left out."""
+    path = tmp_path / "t.xlsx"
+    two_sheets(path, ("name", "born"), ("Ann Orr", 1820), ("Karl Vane", 1830, "too many"))
+    with pytest.raises(CorpusError, match=r"t\.xlsx#Sheet:3: "):
+        list(read_corpus(str(path)))
+
+
+def test_rows_with_texts_of_several_sheets_have_ids_of_their_own(tmp_path: Path) -> None:
+    two_sheets(tmp_path / "t.xlsx", ("title", "text"), ("Ann Orr", "She made lamps."))
+    ids = [page.page_id for page in read_corpus(str(tmp_path))]
+    assert ids == ["t.xlsx#sheet=Sheet&row=2", "t.xlsx#sheet=Second&row=2"]
+
+
+def test_an_encrypted_workbook_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "t.xlsx"
+    path.write_bytes(b"\xd0\xcf\x11\xe0" + bytes(600))
+    with pytest.raises(CorpusError, match="is encrypted, or of an old version: save it as"):
+        list(read_corpus(str(path)))
+
+
+def test_a_preview_shows_so_many_rows_of_each_kind(tmp_path: Path) -> None:
+    for number in range(4):
+        text = f"name,born\nAnn Orr,18{number}0\nKarl Vane,1830\nEmil Dorn,1840\n"
+        (tmp_path / f"{number}.csv").write_text(text)
+    assert len(list(preview(str(tmp_path), 2))) == 2
