@@ -85,8 +85,7 @@ class SearchPlan:
         """Plan a search; `own` gives the model's own calibration.
 
         Raises QueryError if probabilities or reranking are asked for but impossible, or a
-        calibration does not fit,
-        and ModelError if it is missing or damaged.
+        calibration does not fit, and ModelError if it is missing or damaged.
         """
         config = reranking.model.config
         backend = options.backend if options.backend != "auto" else "hybrid" if words else "dense"

@@ -13,12 +13,11 @@
 Columns of a table and fields of jsonl may be named otherwise (`CorpusColumns`). jsonl and kilt may
 be one JSON array. Titles and paragraphs are cleaned by `clean_text` and otherwise unchanged;
 character positions refer to the cleaned text; those of documents to the text that is shown. Blank
-paragraphs, title lines and
-KILT headings are left out, and the others keep their numbers; a page without paragraphs is still a
-page. The other fields of a kilt or jsonl line are the page's metadata, except kilt's `_id`,
-`anchors` and `categories`. Ids are stripped strings, so 7 and "7" are the same id; a duplicate id
-(squad: title, where there are no ids) is a bad line. One page is in memory at a time; for text, one
-file; for squad, the whole corpus.
+paragraphs, title lines and KILT headings are left out, and the others keep their numbers; a page
+without paragraphs is still a page. The other fields of a kilt or jsonl line are the page's
+metadata, except kilt's `_id`, `anchors` and `categories`. Ids are stripped strings, so 7 and "7"
+are the same id; a duplicate id (squad: title, where there are no ids) is a bad line. One page is in
+memory at a time; for text, one file; for squad, the whole corpus.
 """
 
 import csv

@@ -99,8 +99,7 @@ class IndexEntry:
         """The name of its folder in that of a shard.
 
         An index with another filter, or for other queries, has another folder, so that the index in
-        use stays until
-        the manifest names the new one. Disk indexes do not depend on queries.
+        use stays until the manifest names the new one. Disk indexes do not depend on queries.
         """
         above = "" if self.filter is None else f"-above{self.filter!r}"
         learned = f"-for-{self.asked}" if self.kind != "disk" and self.asked else ""

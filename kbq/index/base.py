@@ -358,9 +358,9 @@ def has_fast_int8(device: torch.device) -> bool:
     ones = torch.ones(2, TILE, dtype=torch.int8, device=device)
     try:
         return integer_products(ones, ones).tolist() == [[(LIMB + 1) * TILE]] * 2
-    except torch.OutOfMemoryError:  # the device may still be able to
-        raise
-    except RuntimeError:  # this device or this version of PyTorch has none
+    except RuntimeError as error:  # this device or this version of PyTorch has none
+        if is_out_of_memory(error):
+            raise  # the device may still be able to
         return False
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from kbq.array_types import Bools, Doubles, Floats, Rows
 from kbq.dump.shards import Shard
-from kbq.errors import KnowledgeBaseError, first_line
+from kbq.errors import KnowledgeBaseError, first_line, is_out_of_memory
 from kbq.index.base import (
     CPU,
     Bonus,
@@ -373,7 +373,10 @@ class Clusters:
                 if parts
                 else np.empty(0, np.int64)
             )
-        except torch.OutOfMemoryError:  # others use the GPU, too
+        except RuntimeError as error:
+            if self._device.type == "cpu" or not is_out_of_memory(error):
+                raise
+            # Others use the GPU, too.
             return type(self)(self.means).nearest(rows)
 
     def _compared(self, rows: Values) -> Rows:
@@ -600,8 +603,7 @@ def _with_best_bonuses(
     shard and query.
 
     Also return, for each query, a bonus that no other paragraph exceeds. Of equal bonuses, all or
-    none are taken.
-    There must be more than k paragraphs.
+    none are taken. There must be more than k paragraphs.
     """
     close = list[list[Paragraphs]]()
     largest = list[list[Paragraphs]]()

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from kbq.array_types import Bools, Floats, Rows
 from kbq.dump.shards import Shard
-from kbq.errors import first_line
+from kbq.errors import first_line, is_out_of_memory
 from kbq.index.base import KnowledgeBaseSize, out_of_memory_refused, rounded_for_exact_sums
 from kbq.index.cells import ROTATED_BITS, CellIndex, clusters_for
 from kbq.index.gpu_rows import current
@@ -464,8 +464,8 @@ def codes_work(device: torch.device) -> str | None:
             )
             gpu_kernels.score_nibbles[(1,)](*given, scores, VALUES=1, BLOCKS=1, STEP=1)
         found = scores.tolist()
-    except torch.OutOfMemoryError:  # the device may still be able to
-        raise
     except Exception as error:  # Triton is missing, or knows no such device, or finds no compiler
+        if is_out_of_memory(error):
+            raise  # the device may still be able to
         return first_line(error)
     return None if found == [2.0] * 16 + [3.0] * 16 else "its sums are wrong"

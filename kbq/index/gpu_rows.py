@@ -16,6 +16,7 @@ from torch import Tensor
 
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import CLOSES, OPENS, Shard
+from kbq.errors import is_out_of_memory
 from kbq.index.base import MAX_TOKENS, Bonus, as_tensor, largest_whole, whole_numbers
 
 PIECE = 32  # rows: a power of two, as many as the longest span or more
@@ -295,9 +296,9 @@ def kernels_work(device: torch.device, dim: int) -> bool:
             best = best_of_pieces(rows, edges, edges.int(), asked)
         sides = (best.starts[:, 0], most.amax(dim=1)), (best.ends[:, 0], (-most).amax(dim=1))
         return all(bool(torch.allclose(found, expected)) for found, expected in sides)
-    except torch.OutOfMemoryError:  # the device may still be able to
-        raise
-    except Exception:  # Triton is missing, or knows no such device, or finds no compiler
+    except Exception as error:  # Triton is missing, or knows no such device, or finds no compiler
+        if is_out_of_memory(error):
+            raise  # the device may still be able to
         return False
 
 

@@ -218,8 +218,7 @@ class Tokens:
     """The tokens of one paragraph. Arrays have shape (tokens,).
 
     `starts` and `ends` are the characters [start, end) of the word that a token belongs to, so that
-    phrases never
-    begin or end inside a word.
+    phrases never begin or end inside a word.
     """
 
     ids: list[int]

@@ -2,11 +2,11 @@
 who is meant.
 
 A window shows 200 characters on either side of a phrase. In a text about several things, these
-often say "she" or
-"the mill"; the name stands further up.
+often say "she" or "the mill"; the name stands further up.
 """
 
 import re
+from functools import lru_cache
 
 from kbq.text.whole_words import whole_words
 from kbq.words.names import SubjectName
@@ -15,6 +15,7 @@ from kbq.words.names import SubjectName
 BEFORE = 20
 AFTER = 100
 CLAUSE_END = re.compile(r"[.;!?]\s")
+_subject_name = lru_cache(64)(SubjectName)  # all windows of a query have one subject
 
 
 def earlier_mention(
@@ -40,7 +41,7 @@ def earlier_mention(
     """
     if begin <= 0 or not subject:
         return None
-    subject_name = SubjectName(subject)
+    subject_name = _subject_name(subject)
     if subject_name.is_title(title):
         return None
     for name in filter(None, (subject, subject_name.family_name)):

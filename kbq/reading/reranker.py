@@ -55,8 +55,7 @@ def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
     punctuation.
 
     An answer means itself; but if a slot asks for a country, an adjective means the name of its
-    country, if that
-    name is among the answers from the same paragraph.
+    country, if that name is among the answers from the same paragraph.
     """
     texts = [normalise_answer(answer.text) for answer in answers]
     slot = slot_of(query)

@@ -53,10 +53,9 @@ class Spans:
     ends: Rows
     complete_above: float
     rows: Rows  # all scored rows, ascending
-    # Products of these rows with the start vector (with the candidates' bonus) and the end
-    # vector (-inf.
+    # Products of these rows with the start vector (with the candidates' bonus) and the end vector
+    # (-inf where no phrase may close). Shape: (rows, 2).
     inner_products: Floats
-    # where no phrase may close). Shape: (rows, 2)
     # Length penalty of a phrase from the paragraph's first token to the row. Shape: (rows,).
     penalties: Floats
 

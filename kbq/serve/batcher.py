@@ -87,6 +87,7 @@ class Batcher:
         self._small_at = -math.inf
         self._since = math.inf  # when the thread began its present work
         self._searching = 0.0  # cost of what is searched now
+        self._batch: Sequence[_Waiting] = ()  # what is searched now
         # Seconds for each plain query in the last two searches; the faster one counts, as a first
         # one loads files.
         self._paces = deque[float](maxlen=2)
@@ -181,9 +182,17 @@ class Batcher:
             for one in self._line_of(request)
             if isinstance(one, _Queries) and not one.outcome.done()
         ]
-        costs = (
-            self._searching + sum(cost(len(one.left), one.options) for one in before) + request.cost
-        )
+        # A large request whose part is searched now comes first again.
+        rest = [
+            (len(one.left) - len(one.part), one.options)
+            for one in self._batch
+            if isinstance(one, _Queries)
+            and self._line_of(one) is self._line_of(request)
+            and not one.outcome.done()
+        ]
+        line = [*rest, *((len(one.left), one.options) for one in before)]
+        costs = self._searching + sum(cost(count, options) for count, options in line)
+        costs += request.cost
         return costs * (min(self._paces) if len(self._paces) == self._paces.maxlen else 0.0)
 
     async def call(
@@ -229,6 +238,7 @@ class Batcher:
             for request in batch:
                 self._metrics.waited.observe(time.monotonic() - request.since)
             self._since = time.monotonic()
+            self._batch = batch
             self._searching = sum(
                 cost(len(one.part), one.options) for one in batch if isinstance(one, _Queries)
             )
@@ -242,9 +252,12 @@ class Batcher:
             ):
                 self._metrics.batches.observe(queries)
                 self._metrics.searches.observe(time.monotonic() - self._since)
-                self._paces.append((time.monotonic() - self._since) / self._searching)
+                if not any(isinstance(outcome, Exception) for outcome in outcomes):
+                    # What was refused took no search, so it tells no pace.
+                    self._paces.append((time.monotonic() - self._since) / self._searching)
             self._since = math.inf
             self._searching = 0.0
+            self._batch = ()
             for request, outcome in zip(batch, outcomes, strict=True):
                 self._give(request, outcome)
 

@@ -86,8 +86,7 @@ def clean_text(text: str) -> str:
     r"""Normalise text to NFC and replace characters that cannot be written or displayed.
 
     After NFC, control characters other than line feed and tab become spaces, and lone surrogates
-    become U+FFFD, one
-    for one, so that character positions stay the same.
+    become U+FFFD, one for one, so that character positions stay the same.
 
     >>> clean_text("Cafe\u0301\x00\r\n")
     'Café  \n'
@@ -186,8 +185,7 @@ def place_before(change: Callable[[str], str], text: str, place: int) -> int:
     `place` on.
 
     The guess is mended by as many characters as are left too many. Where one character becomes
-    many, that may not
-    end; then a place nearby is returned.
+    many, that may not end; then a place nearby is returned.
 
     >>> folded("Œuvre: Ann"), place_before(folded, "Œuvre: Ann", folded("Œuvre: Ann").index("ann"))
     ('oeuvre: ann', 7)

@@ -29,7 +29,14 @@ from kbq.array_types import Bools, Doubles, Rows
 from kbq.asking.searcher import Searcher
 from kbq.english.sentences import sentence_bounds
 from kbq.errors import TrainingError
-from kbq.kilt.confidence import auroc, brier, coverage_at, promised_threshold, reliability
+from kbq.kilt.confidence import (
+    PRECISIONS,
+    auroc,
+    brier,
+    coverage_at,
+    promised_threshold,
+    reliability,
+)
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.model.queries import refuse_unreadable
@@ -62,7 +69,6 @@ from kbq.tuning.triples import pages_of, read_triples, sample_by_relation
 DEEPER = 4  # times as many phrases are searched for, where pages are hidden
 LEAST = 30  # queries: fewer say nothing
 FOLDS = 5  # relations are left out a fifth at a time
-PRECISIONS = (0.9, 0.95)  # precisions that the thresholds promise
 
 QUERIES = 1000  # queries to learn from; more of them hardly teach more
 PASSES = 3000  # queries of all epochs, within the bounds on epochs

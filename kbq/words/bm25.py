@@ -1,12 +1,10 @@
 """BM25: score the words of queries in paragraphs that are indexed by English stems.
 
 Words are compared when `folded`, so that Lodz finds Łódź, and AC Milan A.C. Milan; words with
-letters beyond
-ASCII are also there as they are written, since Réunion is rarer than reunion. Names made of common
-words ("The
-Band") are found by the title as a whole, which is a term, too; it counts only where no word of the
-name tells anything. Of scripts without blanks between words, such as Chinese, pairs of neighbouring
-letters are the words, as in Lucene.
+letters beyond ASCII are also there as they are written, since Réunion is rarer than reunion. Names
+made of common words ("The Band") are found by the title as a whole, which is a term, too; it counts
+only where no word of the name tells anything. Of scripts without blanks between words, such as
+Chinese, pairs of neighbouring letters are the words, as in Lucene.
 
 The folder `bm25/` of a shard holds how often each word occurs in each paragraph (`Postings`), and
 in `lengths.npy` (u32 [paragraphs]) how many words each has. Weights are Lucene's. They depend on

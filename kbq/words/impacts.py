@@ -1,4 +1,9 @@
-"""Impacts: index what a SPARTA model has learned of each sentence, and score paragraphs by it."""
+"""Impacts: the terms of sentences as a SPARTA model weighs them, to score paragraphs by.
+
+They are stored in `sparta-NAME/` of each shard, the tokenizer in `sparta-NAME/` of the knowledge
+base, so a query needs no network. NAME is a digest of the model and k: new impacts are written
+with those in use still there, until the manifest names the new ones.
+"""
 
 import hashlib
 import zipfile

@@ -7,7 +7,7 @@ of each. Nothing is stored: a knowledge base without a word index names nothing.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, groupby
@@ -115,12 +115,7 @@ class SubjectName:
         >>> SubjectName("Bank of Ireland").mentions("the Bank of Ireland (BI)")
         [Mention(start=4, acronym='BI')]
         """
-        found = self._found(self._pattern, folded(text))
-        return (
-            self._found(self._joined, _folded_and_joined(text))
-            if not found and self._has_initials
-            else found
-        )
+        return self._mentions(text)[1]
 
     def places(self, text: str) -> list[int]:
         """Return the characters of a text itself, which is short, at which mentions begin.
@@ -128,11 +123,15 @@ class SubjectName:
         >>> SubjectName("Ann Lee").places("Œuvre of Ann Lee"), SubjectName("AC Milan").places("A.S. of A.C. Milan")
         ([9], [8])
         """
-        mentions = self.mentions(text)
-        if not mentions:
-            return []
-        change = folded if self._found(self._pattern, folded(text)) else _folded_and_joined
+        change, mentions = self._mentions(text)
         return [place_before(change, text, mention.start) for mention in mentions]
+
+    def _mentions(self, text: str) -> tuple[Callable[[str], str], list[Mention]]:
+        """Return the change of the text in which the name is found, too."""
+        mentions = self._found(self._pattern, folded(text))
+        if mentions or not self._has_initials:
+            return folded, mentions
+        return _folded_and_joined, self._found(self._joined, _folded_and_joined(text))
 
     def is_title(self, title: str) -> bool:
         """Whether a page's title is the name, with or without what stands in brackets behind

@@ -1,9 +1,6 @@
 """SPARTA: score queries by the impacts that a model gives to the terms of sentences.
 
-A SPARTA model gives each sentence the impacts of its k strongest terms. They are stored in
-`sparta-NAME/` of each shard, the tokenizer in `sparta-NAME/` of the knowledge base, so a query
-needs no network. NAME is a digest of the
-model and k: new impacts are written beside those in use, until the manifest names them.
+A SPARTA model gives each sentence the impacts of its k strongest terms, which `impacts` stores.
 
 A model folder has model.safetensors, the files of the backbone and its tokenizer, and sparta.json
 with the digests of all other files.

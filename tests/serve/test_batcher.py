@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +18,10 @@ from kbq.answers import Answer, SearchOptions
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.reading.probability import FEATURES, Calibration
-from kbq.serve.batcher import Batcher
+from kbq.serve.batcher import Batcher, _Queries
 from kbq.serve.filling import TABLES, TableFiller
 from kbq.serve.knowledge_bases import Folder, OpenedKb, ServedKb
-from kbq.serve.problems import LateError, Metrics, OverloadedError
+from kbq.serve.problems import LateError, Metrics, OverloadedError, cost
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import relation_named
 
@@ -231,6 +231,53 @@ def test_nobody_fails_for_another(served: OpenedKb, batches: list[list[str]]) ->
     assert also_good == served.kb.query(["Marie"], 1)
     assert isinstance(bad, QueryError)
     assert batches[0] == ["Paris", "Marie"]
+
+
+def test_what_was_refused_tells_no_pace(served: OpenedKb) -> None:
+    """A query that cannot be asked takes no time, and would make all others seem as fast."""
+
+    async def asked() -> list[float]:
+        async with (batcher := Batcher()):
+            for text in ("Paris", "?", "Paris", "?"):
+                with suppress(QueryError):
+                    await batcher.ask(served, [text], ONE)
+            return list(batcher._paces)
+
+    assert len(asyncio.run(asked())) == 2
+
+
+def test_the_rest_of_a_large_request_is_waited_for(
+    served: OpenedKb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a part of it is searched, the request itself is in no line."""
+    search = served.kb.searcher.search
+    begun, free = threading.Event(), threading.Event()
+
+    def held(texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+        begun.set()
+        free.wait()
+        return search(texts, options)
+
+    async def second() -> float:
+        async with (batcher := Batcher(queue=10_000)):
+            batcher._paces.extend([1.0, 1.0])  # a plain query takes a second
+            first = asyncio.create_task(batcher.ask(served, ["Paris"] * 400, ONE))
+            await asyncio.to_thread(begun.wait)
+            request = _Queries(
+                outcome=asyncio.get_running_loop().create_future(),
+                texts=["Warsaw"] * 100,
+                cost=cost(100, ONE),
+                kb=served.kb,
+                options=ONE,
+            )
+            seconds = batcher._wait_of(request)
+            free.set()
+            await first
+            return seconds
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.kb.searcher, "search", held)
+        assert asyncio.run(second()) == pytest.approx(cost(500, ONE))
 
 
 def test_a_mention_that_needs_a_probability_fails_alone(
