@@ -408,9 +408,8 @@ def test_a_damaged_tuned_model_is_whole_or_named(
 def test_a_damaged_calibration_is_whole_or_named(calibration: Path, tmp_path: Path) -> None:
     def ask(folder: Path) -> Any:
         read = Calibration.read(folder / CALIBRATION)
-        return chances_of(
-            np.full((1, len(FEATURES)), 0.5), list(read.weights.values()), read.intercept
-        ).tolist()
+        features = np.full((1, len(FEATURES)), 0.5)
+        return chances_of(features, read.all_weights, read.intercept).tolist()
 
     trials = tried(calibration, tmp_path, ask)
     assert not [one for one in trials if one.outcome == "failed"]

@@ -1,11 +1,10 @@
 """Batcher: one thread searches as many waiting queries together as fit, as soon as it is free.
 
 A single query is searched at once. Requests that were given up are left out, and those that would
-wait for too long
-are refused at once: on a slow machine all would be late otherwise, each searched when its time is
-nearly over. The answers to a query are the same whatever is searched beside it. Small and large
-requests wait in two lines: small ones have four fifths of the time. Large ones are searched in
-parts, shorter ones while there are small requests, so that nobody waits for long.
+wait for too long are refused at once: on a slow machine all would be late otherwise, each searched
+when its time is nearly over. The answers to a query are the same whatever is searched beside it.
+Small and large requests wait in two lines: small ones have four fifths of the time. Large ones are
+searched in parts, shorter ones while there are small requests, so that nobody waits for long.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -177,22 +176,12 @@ class Batcher:
 
     def _wait_of(self, request: _Queries) -> float:
         """Return the seconds until a request will have been searched, behind those of its line."""
-        before = [
-            one
-            for one in self._line_of(request)
-            if isinstance(one, _Queries) and not one.outcome.done()
-        ]
+        line = self._line_of(request)
         # A large request whose part is searched now comes first again.
-        rest = [
-            (len(one.left) - len(one.part), one.options)
-            for one in self._batch
-            if isinstance(one, _Queries)
-            and self._line_of(one) is self._line_of(request)
-            and not one.outcome.done()
-        ]
-        line = [*rest, *((len(one.left), one.options) for one in before)]
-        costs = self._searching + sum(cost(count, options) for count, options in line)
-        costs += request.cost
+        parted = [one for one in _unanswered(self._batch) if self._line_of(one) is line]
+        costs = self._searching + request.cost
+        costs += sum(cost(len(one.left) - len(one.part), one.options) for one in parted)
+        costs += sum(cost(len(one.left), one.options) for one in _unanswered(line))
         return costs * (min(self._paces) if len(self._paces) == self._paces.maxlen else 0.0)
 
     async def call(
@@ -311,6 +300,11 @@ class Batcher:
             request.outcome.set_exception(outcome)
         else:
             request.outcome.set_result(outcome)
+
+
+def _unanswered(requests: Iterable[_Waiting]) -> list[_Queries]:
+    """Return the queries of some requests whose sender still waits."""
+    return [one for one in requests if isinstance(one, _Queries) and not one.outcome.done()]
 
 
 def _size(line: deque[_Waiting]) -> int:

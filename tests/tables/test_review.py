@@ -524,8 +524,8 @@ def test_a_table_of_5000_rows(browser: Any, tmp_path: Path) -> None:
     tab = browser.new_page()
     tab.set_default_timeout(120_000)
     tab.goto((tmp_path / "large.html").as_uri())
+    tab.get_by_text("1–100 of 5,000").wait_for()
     assert tab.locator("#cells tr").count() == 100
-    assert tab.locator("#place").inner_text() == "1–100 of 5,000"
     tab.get_by_role("button", name="Next", exact=True).click()
     assert tab.locator("#cells th").first.inner_text() == "Person 100"
     tab.keyboard.press("a")
