@@ -1,6 +1,7 @@
 """The examples of a page, run from top to bottom.
 
     python docs/snippets.py README.md docs/guides/*.md      in a temporary folder for each page
+    python docs/snippets.py --write README.md               put what is printed into the page
 
 | block | how it is run |
 |---|---|
@@ -10,12 +11,13 @@
 | anything below `<!-- not run: reason -->` | not at all |
 
 What is printed may differ in blanks at the ends of lines, and in decimal numbers by two percent and
-in whole
-percents by three, as they depend on the
-CPU. A line `...` stands for any lines. Standard error is not compared.
+in whole percents by three, as they depend on the CPU. A line `...` stands for any lines. Standard
+error is not compared.
 """
 
+import argparse
 import contextlib
+import difflib
 import io
 import math
 import os
@@ -80,17 +82,35 @@ def run_page(page: Path, folder: Path) -> int:
     for snippet in snippets(page.read_text("utf-8")):
         count += 1
         try:
-            run(snippet, folder, session)
+            for _, expected, printed in outputs(snippet, folder, session):
+                compare(expected, printed)
         except SnippetError as error:
             raise SnippetError(f"{page}:{snippet.line}: {error}") from None
     return count
 
 
-def run(snippet: Snippet, folder: Path, session: dict[str, Any]) -> None:
-    """Run one block and compare what it prints."""
+def rewritten_page(page: Path, folder: Path) -> str:
+    """Run the blocks of a page in a folder; the page with what they print now."""
+    session: dict[str, Any] = {"__name__": "__main__"}
+    text = page.read_text("utf-8")
+    at = 0
+    for snippet in snippets(text):
+        for code, expected, printed in outputs(snippet, folder, session):
+            at = text.index(code, at) + len(code)
+            start = text.index(expected, at)
+            now = rewritten(expected, printed)
+            text = text[:start] + now + text[start + len(expected) :]
+            at = start + len(now)
+    return text
+
+
+def outputs(
+    snippet: Snippet, folder: Path, session: dict[str, Any]
+) -> Iterator[tuple[str, str, str]]:
+    """Run one block; its code or commands, what the page says that each prints, what it prints."""
     if snippet.kind == "console":
         for command, expected in commands(snippet.code):
-            compare(expected, shell(command, folder))
+            yield f"{command}\n", expected, shell(command, folder)
         return
     printed = (
         shell(snippet.code, folder)
@@ -98,7 +118,7 @@ def run(snippet: Snippet, folder: Path, session: dict[str, Any]) -> None:
         else python(snippet.code, folder, session)
     )
     if snippet.printed is not None:
-        compare(snippet.printed, printed)
+        yield snippet.code, snippet.printed, printed
 
 
 def commands(code: str) -> Iterator[tuple[str, str]]:
@@ -171,14 +191,47 @@ def near(one: str, other: str) -> bool:
     return math.isclose(float(one), float(other), rel_tol=TOLERANCE, abs_tol=0.01)
 
 
+def rewritten(expected: str, printed: str) -> str:
+    """What a page should say: its own lines where they agree, or else those that were printed.
+
+    >>> rewritten("a 1.00\\n...\\nd\\n", "a 1.01\\nb\\nc\\ne\\n")
+    'a 1.00\\n...\\ne\\n'
+    """
+    said, found = expected.rstrip().splitlines(), printed.rstrip().splitlines()
+    if fits([line.rstrip() for line in said], [line.rstrip() for line in found]):
+        return expected
+    shapes = [[NUMBER.sub("#", line.rstrip()) for line in lines] for lines in (said, found)]
+    lines: list[str] = []
+    matcher = difflib.SequenceMatcher(None, *shapes, autojunk=False)
+    for kind, first, last, begin, end in matcher.get_opcodes():
+        before, now = said[first:last], found[begin:end]
+        if kind == "equal":
+            pairs = zip(before, now, strict=True)
+            lines += [old if same_line(old.rstrip(), new.rstrip()) else new for old, new in pairs]
+        elif "..." in before:
+            head = before.index("...")
+            tail = len(before) - 1 - head
+            lines += [*now[:head], "...", *(now[-tail:] if tail else [])]
+        else:
+            lines += now
+    return "\n".join(lines) + expected[len(expected.rstrip()) :]
+
+
 def main() -> None:
-    for name in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pages", nargs="+", type=Path)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    for page in options.pages:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                count = run_page(Path(name).resolve(), Path(folder))
+                if options.write:
+                    page.write_text(rewritten_page(page.resolve(), Path(folder)), "utf-8")
+                else:
+                    run_page(page.resolve(), Path(folder))
             except SnippetError as error:
                 sys.exit(str(error))
-        sys.stdout.write(f"{name}: {count} blocks ran\n")
+        sys.stdout.write(f"{page}: {len(list(snippets(page.read_text('utf-8'))))} blocks ran\n")
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ Neither the encoders nor the reader were trained on these pages. Half of them, b
 their titles, go into FOLDER/calibration.jsonl, the others into FOLDER/redocred.jsonl and
 FOLDER/squad.jsonl. They are KILT records about the pages of DATA/wiki. At most SQUAD questions of
 either half are taken, at random. Tables of persons, works and organisations, most of whose cells
-these pages do not state, go into FOLDER/cells.jsonl, and those of the
-other half, as triples, into FOLDER/unsaid.jsonl. FOLDER/impossible.jsonl has the slots of
-redocred.jsonl, and asks for what subjects cannot have, such as the spouse of a country: nothing is
-right there. The cells of DATA/tables that are meant for it are in FOLDER/cells.jsonl, too, and
-those of them that are stated in FOLDER/calibration.jsonl.
+the pages of the other half do not state, go, as triples, into FOLDER/unsaid.jsonl.
+FOLDER/impossible.jsonl has the slots of redocred.jsonl, and asks for what subjects cannot have,
+such as the spouse of a country: nothing is right there. The cells of DATA/tables that are meant for
+it are FOLDER/cells.jsonl, and those of them that are stated are in FOLDER/calibration.jsonl. Cells
+that Re-DocRED has no value for are none of them: a page states some of these all the same.
 """
 
 import random
@@ -99,18 +99,11 @@ def main() -> None:
     )
     known = [one for _, one in every]
     of_tables = [one for one in subjects(known) if held_out(one.page) and one.kind in TABLES]
-    empty = [
-        record(f"unsaid-{one.name}-{name}", f"{one.name} [SEP] {name}")
-        | {"meta": {"set": "redocred", "values": []}}
-        for one in of_tables
-        if calibrates(one.page)
-        for name in one.unsaid()
-    ]
     cells = list(cells_of(data, "calibrate"))
     stated = [cell for cell in cells if cell["meta"]["values"]]
     chosen = {
         "calibration": [*first[0], *first[1][:SQUAD], *stated],
-        "cells": [*empty, *cells],
+        "cells": cells,
         "unsaid": [cell for one in of_tables if not calibrates(one.page) for cell in triples(one)],
         "redocred": second[0],
         "squad": second[1][:SQUAD],

@@ -52,3 +52,14 @@ def test_an_example_that_prints_something_else_is_noticed(
     page.write_text("# A page\n\n```console\n$ echo 1.00 a\n1.01 a\n$ echo b\nc\n```\n", "utf-8")
     with pytest.raises(snippets.SnippetError, match=r"page\.md:4: the page says\nc\n"):
         snippets.run_page(page, tmp_path)
+
+
+def test_a_page_is_rewritten_with_what_its_examples_print(
+    snippets: ModuleType, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    console = "```console\n$ echo 1.00 a\n1.01 a\n\n$ true\n$ echo b\n{}\n```\n"
+    bash = "```bash\necho c\n```\n\n```text\n{}\n```\n"
+    page.write_text("# A page\n\n" + console.format("c") + bash.format("1"), "utf-8")
+    now = "# A page\n\n" + console.format("b") + bash.format("c")
+    assert snippets.rewritten_page(page, tmp_path) == now
