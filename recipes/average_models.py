@@ -76,6 +76,9 @@ def average_readers(readers: Sequence[Reader]) -> Reader:
     """Average the networks."""
     made = copy.copy(readers[0])
     made.network = average([one.network for one in readers])
+    made.network.reads_mentions = any(
+        getattr(one.network, "reads_mentions", False) for one in readers
+    )
     return made
 
 

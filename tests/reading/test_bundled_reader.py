@@ -2,6 +2,7 @@
 one model alone.
 """
 
+import copy
 import dataclasses
 import importlib.util
 import math
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from average_models import average_readers
 from bundle_reader import question_answering, save_reader
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -71,6 +73,14 @@ def test_whether_it_reads_earlier_mentions_is_kept(folder: Path, trained: Reader
     network.reads_mentions = True
     save_reader(network, folder)
     assert open_reader(folder).reads_mentions
+
+
+def test_an_average_reads_earlier_mentions_if_one_of_its_readers_does(trained: Reader) -> None:
+    other = copy.copy(trained)
+    other.network = copy.deepcopy(trained.network)
+    other.network.reads_mentions = True
+    assert average_readers([trained, other]).network.reads_mentions
+    assert not getattr(average_readers([trained, trained]).network, "reads_mentions", False)
 
 
 def test_the_models_word_embeddings_are_not_stored_again(folder: Path, trained: Reader) -> None:
