@@ -7,6 +7,7 @@ Source: the rendering section of the HTML standard (html.spec.whatwg.org), and C
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from html.entities import name2codepoint
 from typing import Any, NamedTuple, TypeAlias
 
@@ -38,6 +39,10 @@ _DECLARED = re.compile(
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 _AT_RULE = re.compile(r"@([\w-]+)([^{};]*)(?:;|\{((?:[^{}]*\{[^{}]*\})*[^{}]*)\})")
 _WIDTHS = re.compile(r"(min|max)-width\s*:\s*([\d.]+)\s*(px|em|rem)")
+_NAME = re.compile(r"[.#]?[\w-]+")
+_ATTRIBUTE = re.compile(r"\[.*?\]")
+_COMBINATOR = re.compile(r"[\s>+~]+")
+_SIMPLE = re.compile(r"\w*(?:[.#][\w-]+)*")  # a selector of one part
 _MARK = re.compile(
     r"\[?\s*(?:\d{1,3}|[a-z]{1,2}|[ivx]{1,5}|(?:note|nb|n)\.? ?\d+|citation needed|[*†‡§↑^])\s*\]?"
 )
@@ -56,6 +61,8 @@ def html_tree(text: str) -> Any:
         if root is not None:
             return root
     parser = html.HTMLParser(remove_comments=True, remove_pis=True, encoding="utf-8")
+    # Elements of one class need no call of Python each, which forms and fields would.
+    parser.set_element_class_lookup(etree.ElementDefaultClassLookup(element=html.HtmlElement))
     try:
         root = etree.fromstring(text.encode("utf-8", "replace").strip() or b"<p>", parser)
     except etree.XMLSyntaxError as error:  # it reads any text, so no memory was left
@@ -260,36 +267,51 @@ def _elements_by_name(root: Any) -> Named:
     return named
 
 
+def _names_in(selector: str) -> list[str]:
+    """Return the names in a selector, or in a part of one."""
+    return _NAME.findall(_ATTRIBUTE.sub("", selector))
+
+
 def _last_names(selector: str) -> list[str]:
     """Return the names in the last part of a selector, which is about the element itself."""
-    return re.findall(r"[.#]?[\w-]+", re.sub(r"\[.*?\]", "", re.split(r"[\s>+~]+", selector)[-1]))
+    return _names_in(_COMBINATOR.split(selector)[-1])
 
 
 def _selected(root: Any, rule: _Rule, named: Named) -> Iterator[tuple[Any, Rank]]:
     """Yield what a rule is about, with its rank; nothing for selectors of states, and those that
     are not CSS 3.
     """
-    from cssselect import GenericTranslator, SelectorError, parse
-
-    names = _last_names(rule.selector)
+    names = _names_in(rule.selector)
     if ":" in rule.selector or not all(name in named for name in names):
         return
-    if re.fullmatch(r"\w*(?:[.#][\w-]+)*", rule.selector):
+    if _SIMPLE.fullmatch(rule.selector):
         count = (
             rule.selector.count("#"),
             rule.selector.count("."),
             int(rule.selector[0] not in ".#"),
         )
-        for element in set.intersection(*(named[name] for name in names)):
+        rarest, *others = sorted((named[name] for name in names), key=len)
+        for element in rarest.intersection(*others):
             yield element, (rule.is_important, count, rule.place)
         return
+    for path, specificity in _paths(rule.selector):
+        rank = rule.is_important, specificity, rule.place
+        for element in root.xpath(path):
+            yield element, rank
+
+
+@lru_cache(10_000)  # pages of a site have the same styles
+def _paths(selector: str) -> list[tuple[str, tuple[int, ...]]]:
+    """Return what a selector is in XPath, with its specificity; nothing for what is not CSS 3."""
+    from cssselect import GenericTranslator, SelectorError, parse
+
     try:
-        for selector in parse(rule.selector):
-            rank = rule.is_important, selector.specificity(), rule.place
-            for element in root.xpath(GenericTranslator().selector_to_xpath(selector)):
-                yield element, rank
+        return [
+            (GenericTranslator().selector_to_xpath(parsed), parsed.specificity())
+            for parsed in parse(selector)
+        ]
     except SelectorError:
-        return
+        return []
 
 
 def _rules(styles: str) -> Iterator[_Rule]:
@@ -322,6 +344,8 @@ def _is_for_screens(name: str, query: str) -> bool:
 
 def _is_mark(element: Any) -> bool:
     """Return whether an element is the mark of a note, such as [1]."""
+    if len(element.text or "") > 40 or len(element) > 4:  # no mark, and quick to see
+        return False
     text = all_text(element).strip()
     if not text or len(text) > 20:
         return False

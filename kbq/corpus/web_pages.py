@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -19,6 +19,8 @@ LEAST = (
 )
 # Share of the triples of words of a paragraph that are in the library's text, if it has chosen it.
 ALIKE = 0.5
+CAPTION = 300  # characters around a table, blanks included, that may be its caption
+APART = frozenset({"article", "aside", "body", "footer", "header", "main", "nav", "td"})
 READ_WHOLE = "pages read whole"
 NAVIGATION = "navigation"
 _LISTS = re.compile(
@@ -27,9 +29,11 @@ _LISTS = re.compile(
     r"|related(?: articles| pages| posts)?|more stories",
     re.IGNORECASE,
 )
+# Headings of what readers wrote; "Reactions" alone may head a part of any article.
 _READERS = re.compile(
-    r"(?:\d+ |all |reader |readers' )?(?:comments?|responses?|replies|reactions|answers)(?: \(\d+\))?"
-    r"|leave a (?:reply|comment)",
+    r"(?:all |reader |readers' )?comments(?: \(\d+\))?|leave a (?:reply|comment)"
+    r"|(?:\d+|all|readers?'?) (?:comments?|responses?|replies|reply|reactions?|answers?)(?: (?:to|on) .+)?"
+    r"|(?:responses|replies|reactions|answers) \(\d+\)",
     re.IGNORECASE,
 )
 _SAVED = re.compile(r"<!-- saved from url=\(\d+\)(\S+) -->")
@@ -58,11 +62,11 @@ def own_pieces(root: Any, left_out: Counter[str]) -> list[Piece]:
     """
     body = root.find("body")
     pieces = pieces_of(root if body is None else body)
-    chosen = _Chosen(root)
-    is_own = [not piece.level and chosen.has(piece) for piece in pieces]
+    is_own = _Chosen(root).which(pieces)
     if not _is_enough(pieces, is_own):
         left_out[READ_WHOLE] += 1
         return pieces
+    _add_lede(pieces, is_own)
     _add_lists(pieces, is_own)
     _add_between(pieces, is_own)
     _add_headings(pieces, is_own)
@@ -78,25 +82,57 @@ class _Chosen:
         from trafilatura import bare_extraction
 
         found = bare_extraction(root, fast=True, favor_recall=True, include_comments=False)
-        lines = (
-            []
-            if found is None
-            else [" ".join(all_text(line).split()) for line in found.body.iter("*")]
-        )
+        lines: list[str] = []
+        if found is not None:
+            for element in found.body.iter("*"):
+                is_inside = element.tag in ("del", "hi", "ref")  # a line of text
+                element.tail = (element.tail or "") if is_inside else f" {element.tail or ''}"
+            lines = [" ".join(all_text(line).split()) for line in found.body.iter("*")]
         self._lines = {line.casefold() for line in lines}
         words = _WORD.findall(" ".join(lines[:1]).casefold())  # the first is the whole body
         self._text = f" {' '.join(words)} "
         self._triples = set(zip(words, words[1:], words[2:], strict=False))
 
-    def has(self, piece: Piece) -> bool:
-        """Return whether it has chosen a piece."""
-        words = _WORD.findall(piece.words.casefold())
+    def which(self, pieces: Sequence[Piece]) -> list[bool]:
+        """Return which pieces it has chosen.
+
+        Of those that say the same, as teasers do, as many count as its text has: those of fewest
+        links, and next to others.
+        """
+        words = [[] if piece.level else _words_of(piece) for piece in pieces]
+        is_own = [
+            bool(several) and self._has(piece, several)
+            for piece, several in zip(pieces, words, strict=True)
+        ]
+        same = defaultdict[str, list[int]](list)
+        for place, several in enumerate(words):
+            if is_own[place]:
+                same[f" {' '.join(several)} "].append(place)
+        single = [places[0] for places in same.values() if len(places) == 1]
+        for text, places in same.items():
+            count = self._text.count(text)
+            if len(places) > count > 0:
+                places.sort(key=lambda place: (pieces[place].share, _distance(place, single)))
+                for place in places[count:]:
+                    is_own[place] = False
+        return is_own
+
+    def _has(self, piece: Piece, words: list[str]) -> bool:
+        """Return whether it has chosen a piece of these words."""
         if len(words) < 2:
-            return bool(words) and piece.words.casefold() in self._lines
+            return piece.words.casefold() in self._lines
         if len(words) < 5:
             return f" {' '.join(words)} " in self._text
         triples = list(zip(words, words[1:], words[2:], strict=False))
         return sum(triple in self._triples for triple in triples) >= ALIKE * len(triples)
+
+
+def _distance(place: int, others: Sequence[int]) -> int:
+    return min((abs(place - other) for other in others), default=0)
+
+
+def _words_of(piece: Piece) -> list[str]:
+    return _WORD.findall(piece.words.casefold())
 
 
 def _is_enough(pieces: Sequence[Piece], is_own: Sequence[bool]) -> bool:
@@ -113,30 +149,51 @@ def is_prose(piece: Piece) -> bool:
     )
 
 
+def _add_lede(pieces: Sequence[Piece], is_own: list[bool]) -> None:
+    """Take the sentences below the headline, in the header of an article that is taken."""
+    articles = {
+        article
+        for piece, is_kept in zip(pieces, is_own, strict=True)
+        if is_kept
+        for article in piece.source.iterancestors("article", "main")
+    }
+    for place, piece in enumerate(pieces):
+        header = next(piece.source.iterancestors("header"), None)
+        if header is None or is_own[place] or not is_prose(piece):
+            continue
+        is_inside = next(header.iterancestors("article", "main"), None) in articles
+        is_own[place] = is_inside and header.find(".//h1") is not None
+
+
 def _add_lists(pieces: Sequence[Piece], is_own: list[bool]) -> None:
     """Take tables and lists whole if most of them is chosen, and tables of few links that stand
     beside chosen text.
     """
-    around = {
-        outer
-        for piece, is_kept in zip(pieces, is_own, strict=True)
-        if is_kept
-        for outer in _outside(piece)
-    }
+    chosen = [piece for piece, is_kept in zip(pieces, is_own, strict=True) if is_kept]
+    sentences = [piece.source for piece in chosen if is_prose(piece)]
+    around = {outer for sentence in sentences for outer in sentence.iterancestors()}
+    right_around = {sentence.getparent() for sentence in sentences}
     for outer, group in groupby(range(len(pieces)), lambda place: _list_of(pieces[place])):
         parts = [place for place in group if not pieces[place].level]
         if outer is None or not parts:
             continue
         linked = sum(pieces[place].share for place in parts) / len(parts)
-        is_beside = outer.tag == "table" and linked < 0.5 and outer.getparent() in around
-        if is_beside or 2 * sum(is_own[place] for place in parts) >= len(parts):
+        is_beside = outer.getparent() in around or _frame(outer).getparent() in right_around
+        is_chosen = outer.tag == "table" and linked < 0.5 and is_beside
+        if is_chosen or 2 * sum(is_own[place] for place in parts) >= len(parts):
             for place in parts:
                 is_own[place] = True
 
 
-def _outside(piece: Piece) -> Iterator[Any]:
-    """Yield the elements that hold a sentence, but for those of a table, which hold rows."""
-    return iter(()) if piece.is_row or not is_prose(piece) else piece.source.iterancestors()
+def _frame(table: Any) -> Any:
+    """Return the outermost element that holds a table and no more beside it than a caption."""
+    most = len(all_text(table)) + CAPTION
+    frame = table
+    for outer in table.iterancestors():
+        if outer.tag in APART or len(all_text(outer)) > most:
+            break
+        frame = outer
+    return frame
 
 
 def _list_of(piece: Piece) -> Any:

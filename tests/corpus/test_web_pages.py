@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from trafilatura import bare_extraction
 
 from kbq.corpus.html_blocks import joint, pieces_of, whole_contents
 from kbq.corpus.html_tree import drop_unseen, html_tree
@@ -52,6 +53,68 @@ def test_what_readers_say_is_left_out() -> None:
     )
     assert [block.text for block in contents.pages[0][1]] == ["Farvik", PROSE]
     assert contents.left_out["navigation"] == 19
+
+
+@pytest.mark.parametrize(
+    ("heading", "is_of_readers"),
+    [
+        ("Response", False),
+        ("Reactions", False),
+        ("Answers in print", False),
+        ("Comments", True),
+        ("3 replies", True),
+        ("Reader responses", True),
+        ("Answers (4)", True),
+        ("2 comments on “Farvik”", True),
+    ],
+)
+def test_headings_of_what_readers_wrote(heading: str, is_of_readers: bool) -> None:
+    said = "The mayor Bo Ray said that the harbour is the pride of the whole town and its people."
+    page = f"<body><article><h1>Farvik</h1><p>{PROSE}</p><h2>{heading}</h2><p>{said}</p></article>"
+    kept = [] if is_of_readers else [heading, said]
+    assert texts(page) == ["Farvik", PROSE, *kept]
+
+
+def test_the_sentences_below_a_headline_are_part_of_the_article() -> None:
+    lede = "Ann Lee, who built the harbour of the town of Farvik for its fishermen, died on Sunday."
+    header = f"<header><div><h1>Farvik</h1><p>{lede}</p></div><p>By Bo Ray</p></header>"
+    story = "".join(f"<p>{PROSE} That was in {year}.</p>" for year in range(1900, 1909))
+    shown = texts(f"<body><ul>{NAVIGATION}</ul><article>{header}{story}</article>")
+    assert shown[:2] == ["Farvik", lede]
+
+
+@pytest.mark.parametrize("caption", ["", "<figcaption>Its piers.</figcaption>"])
+def test_a_table_in_a_frame_of_its_own_is_part_of_the_text_around_it(caption: str) -> None:
+    rows = "".join(f"<tr><td>Pier {year}<td>{year}" for year in range(1900, 1904))
+    frame = f"<figure><div class=wide><table>{rows}</table></div>{caption}</figure>"
+    story = "".join(f"<p>{PROSE} That was in {year}.</p>" for year in range(1900, 1909))
+    aside = "<aside><table><tr><td>Subscribe<td>Today<tr><td>Log in<td>Now</table></aside>"
+    shown = texts(f"<body><ul>{NAVIGATION}</ul>{aside}<div>{story}{frame}{story}</div>")
+    assert "Pier 1901: 1901" in shown
+    assert "Subscribe: Today" not in shown
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KBQ_CASES", "5"))))
+def test_what_teasers_repeat_stands_once(seed: int) -> None:
+    """Teasers beside an article repeat some lines; a line stands as often as the library has it."""
+    rng = random.Random(seed)
+    story = [
+        f"In {1800 + 7 * number} Ann Lee built pier number {number} of the harbour for the fishermen."
+        for number in range(12)
+    ]
+    teasers = [f"<li><a href=/x>{line}</a>" for line in rng.choices(story, k=rng.randint(1, 6))]
+    place = rng.randint(0, len(teasers))
+    article = "".join(f"<p>{line}</p>" for line in story)
+    before = f"<ul>{''.join(teasers[:place])}</ul>"
+    behind = f"<ul>{''.join(teasers[place:])}</ul>"
+    page = f"<body>{before}<article><h1>Farvik</h1>{article}</article>{behind}<ul>{NAVIGATION}</ul>"
+    chosen = bare_extraction(page, fast=True, favor_recall=True, include_comments=False)
+    library = "".join(chosen.body.itertext())
+    shown = texts(page)
+    assert [shown.count(line) for line in story] == [library.count(line) for line in story]
+    assert [line for line in shown if line in story and library.count(line) == 1] == [
+        line for line in story if library.count(line) == 1
+    ]
 
 
 def test_a_page_that_the_library_does_not_understand_is_read_whole() -> None:
