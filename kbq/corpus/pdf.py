@@ -5,6 +5,7 @@ Source: PDFium's fpdf_text.h.
 """
 
 import json
+import logging
 import math
 import re
 from collections import Counter
@@ -69,13 +70,15 @@ class Sheet:
 def pdf_contents(content: bytes) -> Contents:
     """Read a PDF. Raises CorpusError if it cannot be read, is encrypted, or has no text."""
     import pypdfium2
-    from pypdfium2.raw import FORMTYPE_ACRO_FORM, FPDF_ERR_PASSWORD
+    from pypdfium2.raw import FORMTYPE_NONE, FPDF_ERR_PASSWORD
 
     try:
         pdf = pypdfium2.PdfDocument(content)
         facts = pdf.get_metadata_dict(skip_empty=True)
         count = len(pdf)
-        if pdf.get_formtype() == FORMTYPE_ACRO_FORM:
+        if pdf.get_formtype() != FORMTYPE_NONE:
+            # PDFium warns of forms in XFA, whose values are in the usual fields, too.
+            logging.getLogger("pypdfium2").setLevel(logging.ERROR)
             pdf.init_forms()
         sheets = []
         for number in range(count):

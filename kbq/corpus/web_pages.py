@@ -178,9 +178,11 @@ def _add_lists(pieces: Sequence[Piece], is_own: list[bool]) -> None:
         if outer is None or not parts:
             continue
         linked = sum(pieces[place].share for place in parts) / len(parts)
-        is_beside = outer.getparent() in around or _frame(outer).getparent() in right_around
-        is_chosen = outer.tag == "table" and linked < 0.5 and is_beside
-        if is_chosen or 2 * sum(is_own[place] for place in parts) >= len(parts):
+        is_text = outer.tag == "table" and linked < 0.5
+        is_beside = is_text and (
+            outer.getparent() in around or _frame(outer).getparent() in right_around
+        )
+        if is_beside or 2 * sum(is_own[place] for place in parts) >= len(parts):
             for place in parts:
                 is_own[place] = True
 

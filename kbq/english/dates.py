@@ -220,6 +220,12 @@ _DAYS = re.compile(  # 7–8 May 1945; 30 April to 2 May 1945; May 7–8, 1945
     re.I,
 )
 
+_MONTHS_BEFORE = re.compile(rf"(?:^|[\s(]){_MONTHS}{_BY}$")  # the month of a date is one of two
+
+_SPAN = re.compile(  # May–June 1940; from May to June 1940
+    rf"(?<![\w.,/:])(?<![0-9]\s){_MONTHS}{_BY}{_MONTHS}(?:\sof|,)?\s(?P<year>[12][0-9]{{3}})(?![0-9])"
+)
+
 _IN_TWO_STYLES = re.compile(  # dates in a longer text
     rf"(?:{_DAY}\s{_MONTHS}|{_MONTHS}\s{_DAY})\s?[(\[]\s?(?:{_OLD}|{_NEW}):?\s(?:[^()\[\]]{{3,24}})[)\]],?"
     r"\s[12][0-9]{3}(?![0-9])",
@@ -255,6 +261,8 @@ DateValue(edtf='190X', precision=8, julian=False))
     if own:
         text = own["date"]
     if _DAYS_BEFORE.search(before) and re.match(rf"(?:{_MONTHS}\s)?{_DAY}(?:\s|,)", text, re.I):
+        return None
+    if _MONTHS_BEFORE.search(before) and re.match(rf"{_MONTHS},?\s[0-9]", text):
         return None
     found = _dated(text, before, behind, is_date)
     return (
@@ -314,15 +322,15 @@ def _dated(text: str, before: str, behind: str, is_date: bool) -> DateValue | No
 
 
 def date_around(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return characters [start, end) of the days, or of the day in two calendars, to which a date
-    belongs, or its own.
+    """Return characters [start, end) of the days or months, or of the day in two calendars, to
+    which a date belongs, or its own.
 
     >>> text = "He died on the night of 7–8 May 1945."
     >>> text[slice(*date_around(text, 26, 36))]
     '7–8 May 1945'
     """
     first = max(0, start - LONGEST)
-    for form in (_IN_TWO_STYLES, _DAYS):
+    for form in (_IN_TWO_STYLES, _DAYS, _SPAN):
         for found in form.finditer(text, first, end + LONGEST):
             if found.start() <= start and end <= found.end():
                 return found.span()
@@ -377,6 +385,8 @@ def gregorian(date: DateValue) -> str:
 def _read(text: str, is_date: bool) -> DateValue | None:
     if days := _DAYS.fullmatch(text):
         return _of_days(days)
+    if months := _SPAN.fullmatch(text):
+        return _day_or_longer(int(months["year"]), 0, 0)
     if decade := _DECADES.fullmatch(text):  # the 1900s may be a century
         return None if decade[1][2] == "0" else _value(f"{decade[1]}X", DECADE)
     if century := _CENTURIES.fullmatch(text):

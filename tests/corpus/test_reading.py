@@ -3,12 +3,14 @@ one sentence.
 """
 
 import io
+import random
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from pdfs import Lines, column, pdf
+from reportlab.pdfgen.canvas import Canvas
 from typer.testing import CliRunner
 
 from cli import app
@@ -405,3 +407,23 @@ def test_what_project_gutenberg_writes_around_a_book_is_left_out() -> None:
     reading = read_document(written.encode(), ".txt")
     assert reading.pages == [(0, ["It was dark."])]
     assert reading.left_out == {"licences of Project Gutenberg": 1}
+
+
+@pytest.mark.parametrize("xfa", [b"", b"/XFA (form) "])
+def test_what_was_filled_into_a_form_stands_beside_its_label(xfa: bytes) -> None:
+    draw = random.Random(7)
+    values = [f"{draw.choice(('Ann', 'Bo', 'Eve'))} {draw.randint(10, 99)}" for _ in range(20)]
+    written = io.BytesIO()
+    canvas = Canvas(written)
+    for number, value in enumerate(values):
+        canvas.drawString(50, 780 - 30 * number, f"Field {number}")
+        canvas.acroForm.textfield(
+            value=value, name=f"f{number}", x=150, y=775 - 30 * number, width=200, height=20
+        )
+    canvas.save()
+    form = written.getvalue().replace(b"/Fields", xfa + b"/Fields")
+    shown = " ".join(text for _, texts in read_document(form, ".pdf").pages for text in texts)
+    missing = [
+        value for number, value in enumerate(values) if f"Field {number} {value}" not in shown
+    ]
+    assert missing == []

@@ -3,8 +3,10 @@
 import calendar
 import random
 import re
+from calendar import month_abbr, month_name
 from datetime import date, timedelta
 from decimal import Decimal
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.english import dates
-from kbq.english.dates import DateValue, date_of, date_of_cell, gregorian
+from kbq.english.dates import DateValue, date_around, date_of, date_of_cell, gregorian
 from kbq.tables.claims import QuantityValue, ValueType
 from kbq.tables.outputs import time_of
 from kbq.tables.values import agree, keys_of, normal_form
@@ -349,6 +351,10 @@ AROUND: dict[str, tuple[Any, ...] | None] = {
     "on the night of |7–8 May 1945|": ("1945-05", 10),
     "from |30 April to 2 May 1945|": ("1945", 9),
     "on |May 7–8, 1945|": ("1945-05", 10),
+    "in May–|June 1940|": None,
+    "from May to |June 1940|": None,
+    "in |May–June 1940|": ("1940", 9),
+    "the book may and, in |June 1940|": ("1940-06", 10),
     "(21 May 1744 – |5 June 1800|)": ("1800-06-05", 11),
     "at the turn of |1900|": ("1900~", 9),
     "born on |25 December 1642| (O.S.)": ("1642-12-25", 11, True),
@@ -362,6 +368,25 @@ AROUND: dict[str, tuple[Any, ...] | None] = {
     "with Julian on |26 October 1867|": ("1867-10-26", 11),
     "on |26 October 1967| Julian Bream": ("1967-10-26", 11),
 }
+
+
+@given(
+    st.sampled_from(list(combinations(range(1, 13), 2))),
+    st.sampled_from(["–", " – ", "-", "/", " to ", " and ", " or ", " until "]),
+    st.integers(1000, 2100),
+    st.booleans(),
+)
+def test_a_span_of_months_is_no_month(
+    months: tuple[int, int], joined: str, year: int, is_short: bool
+) -> None:
+    names = month_abbr if is_short else month_name
+    before = f"It was built in {names[months[0]]}{joined}"
+    last = f"{names[months[1]]} {year}"
+    span = (len("It was built in "), len(before + last))
+    assert normal_form(last, "date", before, ".") is None
+    assert date_around(f"{before}{last}.", len(before), span[1]) == span
+    whole = normal_form(f"{before}{last}"[span[0] :], "date", "It was built in ", ".")
+    assert whole == DateValue(f"{year:04}", 9, year < 1582)
 
 
 @given(
