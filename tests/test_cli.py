@@ -61,7 +61,6 @@ def page_line(page: Page) -> dict[str, object]:
         ("--version", ""),
         ("--help", "1"),
         ("relations @employer", ""),
-        ("info {model} --json", ""),
         ("info {model} --json", "1"),
         ("compact --help", ""),
     ],

@@ -471,7 +471,11 @@ def test_a_killed_run_gives_the_same_folder(
 
 
 def test_a_run_does_not_go_on_with_other_dev_data(
-    asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+    asked: Asked,
+    own_kb: KnowledgeBase,
+    rows: Rows,
+    write_json_lines: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     def kill(step: StepReport) -> None:
         if step.step == step.steps:
@@ -483,7 +487,8 @@ def test_a_run_does_not_go_on_with_other_dev_data(
     for changed in (asked | {"dev": dev}, asked | {"task": "nq"}):
         with pytest.raises(TrainingError, match=r"checkpoint\.pt was written with other"):
             run(changed, KnowledgeBase.open(own_kb.folder, device="cpu"))
-    indexed = KnowledgeBase.open(own_kb.folder, device="cpu").index_vectors("compact", recall=0.5)
+    copy = shutil.copytree(own_kb.folder, tmp_path / "indexed")
+    indexed = KnowledgeBase.open(copy, device="cpu").index_vectors("compact", recall=0.5)
     with pytest.raises(TrainingError, match=r"checkpoint\.pt was written with other"):
         run(asked, indexed)
 
