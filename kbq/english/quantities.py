@@ -333,6 +333,17 @@ def meaning(quantity: Quantity) -> tuple[object, ...]:
     return (dimension, quantity.bound, *(_EXACT.normalize(size) for size in sizes))
 
 
+def spellings_of(unit: str) -> list[str]:
+    """Return a unit, and how else it may be written.
+
+    >>> spellings_of("metres"), spellings_of("episodes")
+    (['metres', 'm', 'metre', 'meter', 'meters'], ['episodes'])
+    """
+    known = _units().get(unit)
+    others = [form for form, meant in _units().items() if meant == known and form != unit]
+    return [unit, *others]
+
+
 def _compound(text: str) -> Quantity | None:
     for pattern, size in _patterns()[2]:
         found = pattern.fullmatch(text)

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from kbq.dump.page_directory import PageValue
 from kbq.english.dates import DateValue, gregorian
+from kbq.english.quantities import spellings_of
 from kbq.errors import KbqError
 from kbq.storage.lines import read_json_lines
 from kbq.storage.paths import as_path
@@ -284,9 +285,13 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
         unit = claim.normal.unit
         if not claim.normal.is_exact:
             raise KbqError(f"value {claim.value!r:.60} is a bound or a range, not one number")
-        if unit and not number_of(unit, ids):
+        if not unit:
+            return number
+        numbers = (number_of(spelling, ids) for spelling in spellings_of(unit))
+        unit_number = next(filter(None, numbers), "")
+        if not unit_number:
             raise NoNumberError(f"unit {unit!r}", unit)
-        return number + (number_of(unit, ids).replace("Q", "U") if unit else "")
+        return number + unit_number.replace("Q", "U")
     known = known_property(relation.property)
     takes_text = relation.type == "text" and not (known and known.type == "page")
     if (number := value_number(claim, ids)) and not takes_text:

@@ -119,6 +119,10 @@ def test_a_command_with_its_reference(tmp_path: Path) -> None:
             saying("7 km", "length", QuantityValue("7", "km", about=True)),
             ["P2043", "7U828224", "P1480", "Q5727902", "S1683", 'en:"7 km"'],
         ),
+        (
+            saying("7 kilometres", "length", QuantityValue("7", "kilometres")),
+            ["P2043", "7U828224", "S1683", 'en:"7 kilometres"'],
+        ),
         (saying("-7", "length", QuantityValue("-7", "")), ["P2043", "-7", "S1683", 'en:"-7"']),
         (saying('"Ad\tastra"', "motto"), ["P1451", 'en:""Ad astra""', "S1683", 'en:""Ad astra""']),
         (
