@@ -27,6 +27,7 @@ from kbq.array_types import Floats
 from kbq.dump import building
 from kbq.kb import KnowledgeBase
 from kbq.search.search import search_several
+from kbq.text.queries import Query
 
 STORE = 300 * 2**20  # bytes of each node's object store
 BLOCK, SHARD_ROWS = 2**15, 2_000
@@ -87,8 +88,8 @@ def farm(
             for backend in ("dense", "hybrid"):
                 options = SearchOptions(k, unit, backend)  # type: ignore[arg-type]
                 found = zip(
-                    near.searcher.search(texts[:20], options),
-                    far.searcher.search(texts[:20], options),
+                    near.searcher.search(list(map(Query.of, texts[:20])), options),
+                    far.searcher.search(list(map(Query.of, texts[:20])), options),
                     strict=True,
                 )
                 compared += 20

@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from kbq.corpus.readers import read_corpus
 from kbq.model.tokenizer import tokenize
 from kbq.storage.folders import folder_bytes
+from kbq.text.queries import Query
 from kbq.training.batches import read_examples
 from kbq.training.sparta import calibrate_bias
-from kbq.words.bm25 import query_text, query_words, words_of
+from kbq.words.bm25 import query_words, words_of
 from kbq.words.postings import Entries, Postings, write_postings
 from kbq.words.sparta import SpartaConfig, SpartaModel, strongest_impacts
 
@@ -92,7 +93,8 @@ def from_kilt(gold: Path, corpus: Path, most: int) -> Task:
                 )
 
     return Task(
-        passages, [(query_text(str(record["input"])), list(places(record))) for record in records]
+        passages,
+        [(Query.of(str(record["input"])).words, list(places(record))) for record in records],
     )
 
 
@@ -157,7 +159,7 @@ def bm25(texts: Sequence[str]) -> Callable[[str], Scores]:
     index.index(words_of(texts), show_progress=False)
 
     def scored(question: str) -> Scores:
-        known = [word for word in query_words(question) if word in index.vocab_dict]
+        known = [word for word in query_words(Query.of(question)) if word in index.vocab_dict]
         return np.asarray(index.get_scores(known)) if known else np.zeros(len(texts), np.float32)
 
     return scored

@@ -22,6 +22,7 @@ from service import Client, Service, asked, serving
 from kbq.answers import SearchOptions
 from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
+from kbq.text.queries import Query
 
 CLIENTS = (1, 8, 64, 256)
 CROWD = 1000
@@ -71,11 +72,11 @@ def measured(
 
 
 def library(kb: KnowledgeBase, texts: Sequence[str], options: SearchOptions, size: int) -> Figures:
-    kb.searcher.search(texts[:WARM_UP], options)
+    kb.searcher.search(list(map(Query.of, texts[:WARM_UP])), options)
     taken, cpu, wall = [], time.process_time(), time.perf_counter()
     for first in range(0, len(texts), size):
         begun = time.perf_counter()
-        kb.searcher.search(texts[first : first + size], options)
+        kb.searcher.search(list(map(Query.of, texts[first : first + size])), options)
         taken.append(time.perf_counter() - begun)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return figures_of(
@@ -122,7 +123,7 @@ def in_turn(
         client = Client(service.port)
         for text in (*texts[:WARM_UP], *texts):
             begun = time.perf_counter()
-            kb.searcher.search([text], options)
+            kb.searcher.search([Query.of(text)], options)
             between = time.perf_counter()
             await client.post("/v1/query", {"queries": [text], **way})
             taken.append((1000 * (between - begun), 1000 * (time.perf_counter() - between)))

@@ -25,7 +25,7 @@ from kbq.reading.probability import FEATURES, features
 from kbq.reading.reranker import rerank
 from kbq.search.search import BATCH
 from kbq.text.normal_answers import normalise_answer
-from kbq.text.normal_forms import clean_text
+from kbq.text.queries import Query
 from kbq.tuning.triples import pages_of, read_triples
 
 
@@ -79,21 +79,23 @@ def asked(
     columns: list[tuple[float, bool, float, bool, list[float]]] = []
     for first in range(0, len(golds), BATCH):
         part = golds[first : first + BATCH]
-        texts = [clean_text(gold.input or "") for gold in part]
-        phrases = kb.searcher.search(texts, SearchOptions(k=N_RERANKED, unit="phrase", rerank=0))
+        queries = [Query.of(gold.input or "") for gold in part]
+        phrases = kb.searcher.search(queries, SearchOptions(k=N_RERANKED, unit="phrase", rerank=0))
         reranking = kb.searcher.reranking
-        seen = rerank(reranking.reader, texts, phrases, plan.score_scale, reranking.relation_judge)
-        for gold, text, hits, looks in zip(part, texts, phrases, seen, strict=True):
+        seen = rerank(
+            reranking.reader, queries, phrases, plan.score_scale, reranking.relation_judge
+        )
+        for gold, query, hits, looks in zip(part, queries, phrases, seen, strict=True):
             answers = {normalise_answer(answer) for answer in gold.answers}
-            naming = plan.naming(text)
-            looks = plan.calibration.applied(text, looks, naming) if plan.calibration else looks
+            naming = plan.naming(query)
+            looks = plan.calibration.applied(query, looks, naming) if plan.calibration else looks
             chance = looks[0].answer.probability or 0.0
             right, plain = (
                 normalise_answer(looks[0].answer.text) in answers,
                 normalise_answer(hits[0].text) in answers,
             )
             columns.append(
-                (chance, right, hits[0].score, plain, features(text, looks, naming)[0].tolist())
+                (chance, right, hits[0].score, plain, features(query, looks, naming)[0].tolist())
             )
     return tuple(map(np.array, zip(*columns, strict=True)))
 

@@ -17,6 +17,7 @@ from kbq.options import Option, check
 from kbq.text import html
 from kbq.text.encodings import check_encoding
 from kbq.text.normal_forms import tidy
+from kbq.text.queries import Query
 
 CorpusFormat: TypeAlias = Literal[
     "auto", "kilt", "jsonl", "squad", "dpr", "msmarco", "text", "table"
@@ -452,13 +453,15 @@ class Askable(Protocol):
 
     def check(
         self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()
-    ) -> None:
-        """Raise QueryError if options do not fit or texts cannot be asked."""
+    ) -> Sequence[Query]:
+        """Return the queries that texts are. Raises QueryError if options do not fit, or texts
+        cannot be asked.
+        """
 
     def results(
-        self, texts: Sequence[str], options: SearchOptions, spell: bool = False
+        self, queries: Sequence[Query], options: SearchOptions, spell: bool = False
     ) -> Iterator[Result]:
-        """Yield the result of each text that `check` has let pass."""
+        """Yield the result of each query that `check` has let pass."""
 
     def query_tokenizers(self, options: SearchOptions) -> Sequence[ReadsQueries]:
         """Return the tokenizers of all networks that will read a query."""

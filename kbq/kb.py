@@ -44,14 +44,13 @@ from kbq.maintain.delete import delete, page_ids
 from kbq.maintain.indexes import IndexSpec, add_index
 from kbq.maintain.update import update
 from kbq.model.model import Model, model_of
-from kbq.model.queries import refuse_unreadable
+from kbq.model.queries import readable_queries
 from kbq.options import refuse_unknown_options
 from kbq.progress import LateBar, warn
 from kbq.reading.probability import HIDDEN
 from kbq.sample_kb import sample_folder
 from kbq.storage.paths import as_iterable, as_path
 from kbq.storage.reports import unheard
-from kbq.text.normal_forms import clean_text
 from kbq.words.bm25 import index_bm25
 from kbq.words.impacts import impact_lines, index_sparta
 
@@ -494,8 +493,8 @@ class KnowledgeBase:
         searcher = self.searcher
         size = self.searcher.batch_size
         searcher.query_tokenizers(options)  # opens the reader, even before there is a query
-        searcher.check(options, texts, places)
-        batches = (texts[first : first + size] for first in range(0, len(texts), size))
+        queries = searcher.check(options, texts, places)
+        batches = (queries[first : first + size] for first in range(0, len(queries), size))
         return chain.from_iterable(searcher.results(batch, options, spell) for batch in batches)
 
     def explain(
@@ -511,9 +510,9 @@ class KnowledgeBase:
             raise QueryError(
                 f"backend {backend!r} cannot be explained: choose bm25 or sparta", is_usage=True
             )
-        refuse_unreadable([text], ())
+        queries = readable_queries([text], ())
         with self.manifest.damage_explained(self.folder):
-            return list(self.searcher.words.scores([clean_text(text)], backend).explained(0, k))
+            return list(self.searcher.words.scores(queries, backend).explained(0, k))
 
     def strongest_terms(
         self, page_id: str, k: int = 10, backend: WordBackend = "sparta"
@@ -855,8 +854,8 @@ class KnowledgeBase:
 
             build_all = building_on(ray)
         asked = tuple(as_iterable(queries, QueryError, "queries are", "a list of texts"))
-        refuse_unreadable(asked, [self.model.query_tokenizer])
-        spec = IndexSpec(kind, recall, asked, filter)
+        read = readable_queries(asked, [self.model.query_tokenizer])
+        spec = IndexSpec(kind, recall, tuple(query.text for query in read), filter)
         with LateBar(f"indexing {self.folder}") as bar:
             manifest = add_index(
                 self._changeable, self.model, spec, bar.to("stage", report), build_all

@@ -38,7 +38,7 @@ from kbq.reading.reranker import rerank
 from kbq.search.search import BATCH
 from kbq.storage.reading import file_digest
 from kbq.text.normal_answers import normalise_answer
-from kbq.text.normal_forms import clean_text
+from kbq.text.queries import Query
 from kbq.tuning.calibrate import JudgedAnswer, judge, write_calibration
 from kbq.tuning.triples import read_triples
 
@@ -63,19 +63,21 @@ def judged_cells(kb: Searcher, cells: Sequence[dict[str, Any]]) -> Iterator[Judg
     deep = SearchOptions(DEEPER, "phrase", rerank=0)
     for first in range(0, len(cells), BATCH):
         part = cells[first : first + BATCH]
-        texts = [clean_text(cell["input"]) for cell in part]
+        queries = [Query.of(cell["input"]) for cell in part]
         found = [
-            chosen_phrases(hits, text, cell["meta"])[:N_RERANKED]
-            for hits, text, cell in zip(kb.search(texts, deep), texts, part, strict=True)
+            chosen_phrases(hits, query.text, cell["meta"])[:N_RERANKED]
+            for hits, query, cell in zip(kb.search(queries, deep), queries, part, strict=True)
         ]
-        seen = rerank(reranking.reader, texts, found, plan.score_scale, reranking.relation_judge)
-        for cell, text, candidates in zip(part, texts, seen, strict=True):
+        seen = rerank(reranking.reader, queries, found, plan.score_scale, reranking.relation_judge)
+        for cell, query, candidates in zip(part, queries, seen, strict=True):
             if not candidates:
                 continue
             best = candidates[0].answer.text
             forms = {normalise_answer(form) for value in cell["meta"]["values"] for form in value}
-            row = tuple(features(text, candidates, plan.naming(text))[0].tolist())
-            yield JudgedCell(cell["meta"], text, best, row, normalise_answer(best) in forms - {""})
+            row = tuple(features(query, candidates, plan.naming(query))[0].tolist())
+            yield JudgedCell(
+                cell["meta"], query.text, best, row, normalise_answer(best) in forms - {""}
+            )
         print(f"{first + len(part)} of {len(cells)} cells", file=sys.stderr)
 
 

@@ -14,6 +14,7 @@ import pytest
 from kbq.answers import SearchOptions
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.text.queries import Query
 
 OPEN = Path("/proc/self/fd")
 MAPS = Path("/proc/self/maps")
@@ -46,7 +47,7 @@ def test_an_open_knowledge_base_holds_no_descriptor_and_a_closed_one_no_map(
 QUESTIONS: dict[str, Callable[[KnowledgeBase], object]] = {
     "query": lambda kb: kb.query("Curie"),
     "aquery": lambda kb: asyncio.run(kb.aquery("Curie")),
-    "search": lambda kb: kb.searcher.search(["Curie"], SearchOptions()),
+    "search": lambda kb: kb.searcher.search([Query.of("Curie")], SearchOptions()),
     "explain": lambda kb: kb.explain("Curie"),
     "unknown_words": lambda kb: kb.searcher.unknown_words("Curie"),
     "predict": lambda kb: kb.predict([{"id": "1", "input": "Curie"}], "slot_filling"),

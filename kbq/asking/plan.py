@@ -11,6 +11,7 @@ from kbq.reading.probability import Calibration, SearchMode
 from kbq.reading.reranker import Reranking
 from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT, WordIndexes
 from kbq.storage.records import digest_of_record
+from kbq.text.queries import Query
 from kbq.words.names import Naming
 
 
@@ -59,7 +60,7 @@ class SearchPlan:
     score_scale: float
     mode: SearchMode
     calibration: Calibration | None  # gives answers their probabilities
-    naming: Callable[[str], Naming]  # the pages that name a query's subject
+    naming: Callable[[Query], Naming]  # the pages that name a query's subject
 
     @property
     def n_reranked(self) -> int:

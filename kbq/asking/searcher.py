@@ -29,7 +29,7 @@ from kbq.dump.page_directory import Pages, Titles, refuse_unknown
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import Place, choose_place, open_index
 from kbq.model.model import Model
-from kbq.model.queries import refuse_unreadable
+from kbq.model.queries import readable_queries
 from kbq.options import refuse_unknown_options
 from kbq.reading.generative import GenerativeReader, open_any
 from kbq.reading.probability import own_calibration
@@ -38,8 +38,7 @@ from kbq.reading.reranker import Reranking, before_others, rerank
 from kbq.search.search import BATCH, SearchContext, Wanted, WordIndexes, raised, search_several
 from kbq.storage.paths import as_path
 from kbq.storage.records import digest_of_bytes
-from kbq.text.normal_forms import clean_text
-from kbq.text.queries import mention_in
+from kbq.text.queries import Query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -249,22 +248,25 @@ class Searcher:
 
     def unknown_words(self, text: str) -> list[str]:
         """Name words of a query that no page has, perhaps mistyped; see `WordIndexes.unknown`."""
+        return self._unknown_words(Query.of(text))
+
+    def _unknown_words(self, query: Query) -> list[str]:
         with self.manifest.damage_explained(self.folder):
-            return self.words.unknown(text, self.model.query_tokenizer.numbers)
+            return self.words.unknown(query, self.model.query_tokenizer.numbers)
 
     def check(
         self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()
-    ) -> None:
-        """Refuse options that do not fit or would be ignored, and texts that cannot be asked.
+    ) -> list[Query]:
+        """Return the queries that texts are; refuse those that cannot be asked, and options that do
+        not fit or would be ignored.
 
         Args:
             places: of the texts, for messages: "file:line".
 
         Raises:
             QueryError: a weight has no effect here, reranking where there is none, a calibration
-                that does
-                not fit, or a least probability for a marked mention, whose page has none; or texts
-                cannot be read, and all of these are named.
+                that does not fit, or a least probability for a marked mention, whose page has none;
+                or texts cannot be read, and all of these are named.
         """
         backend = self.plan(options).backend
         for name, weight, index in (
@@ -277,17 +279,17 @@ class Searcher:
                     "leave it out"
                 )
                 raise QueryError(idle, is_usage=True)
-        if texts:
-            refuse_unreadable(texts, self.query_tokenizers(options), places)
-        if options.min_probability and any(map(mention_in, texts)):
+        queries = readable_queries(texts, self.query_tokenizers(options), places) if texts else []
+        if options.min_probability and any(query.mention is not None for query in queries):
             raise QueryError(
                 "the page of a mention has no probability: leave --min-probability out"
             )
+        return queries
 
     def results(
-        self, texts: Sequence[str], options: SearchOptions, spell: bool = False
+        self, queries: Sequence[Query], options: SearchOptions, spell: bool = False
     ) -> Iterator[Result]:
-        """Yield what is found for each text that `check` has let pass; all are searched together.
+        """Yield what is found for each query that `check` has let pass; all are searched together.
 
         Args:
             spell: whether words that no page has are named.
@@ -295,73 +297,78 @@ class Searcher:
         is_exact = options.reader is None and (
             self.index.kind == "exact" or options.backend in WORDS_ALONE
         )
-        for text, answers in zip(texts, self.search(texts, options), strict=True):
-            words = self.unknown_words(text) if spell else []
-            yield Result(text, answers, options.min_probability, words, is_exact)
+        for query, answers in zip(queries, self.search(queries, options), strict=True):
+            words = self._unknown_words(query) if spell else []
+            yield Result(query.text, answers, options.min_probability, words, is_exact)
 
-    def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
-        """Find the k best answers to each text, likely or not; see `results`."""
+    def search(self, queries: Sequence[Query], options: SearchOptions) -> list[list[Answer]]:
+        """Find the k best answers to each query, likely or not; see `results`."""
         if self.answerers is not None:
-            return self.answerers.search(texts, options)
+            return self.answerers.search(queries, options)
         plan = self.plan(options)
-        texts = [self.words.respelled(clean_text(text)) for text in texts]
+        queries = list(map(self.words.respelled, queries))
         if options.reader is None:
-            return self._best_answers(texts, options, plan)
-        (paragraphs,) = self._found(texts, plan, (options.depth, "paragraph"))
+            return self._best_answers(queries, options, plan)
+        (paragraphs,) = self._found(queries, plan, (options.depth, "paragraph"))
         weight = options.retrieval_weight * plan.score_scale
+        texts = [query.text for query in queries]
         return self.reader(options.reader).answers(
             texts, paragraphs, options.k, options.chosen_unit, weight
         )
 
     def _best_answers(
-        self, texts: Sequence[str], options: SearchOptions, plan: SearchPlan
+        self, queries: Sequence[Query], options: SearchOptions, plan: SearchPlan
     ) -> list[list[Answer]]:
-        """Find the k best answers to each text, reranked and, where a calibration fits, with
+        """Find the k best answers to each query, reranked and, where a calibration fits, with
         probabilities.
         """
         k = options.k
         unit = options.chosen_unit
         n_reranked = plan.n_reranked
         if not n_reranked:
-            return self._found(texts, plan, (k, unit))[0]
+            return self._found(queries, plan, (k, unit))[0]
         # A phrase that the reader proposes may take the place of one after those judged again.
         if unit == "phrase":
             (found,) = self._found(
-                texts, plan, (n_reranked if k <= n_reranked else k + n_reranked, unit)
+                queries, plan, (n_reranked if k <= n_reranked else k + n_reranked, unit)
             )
             phrases = [hits[:n_reranked] for hits in found]
         else:
-            found, phrases = self._found(texts, plan, (k, unit), (n_reranked, "phrase"))
+            found, phrases = self._found(queries, plan, (k, unit), (n_reranked, "phrase"))
         judged = rerank(
-            self.reranking.reader, texts, phrases, plan.score_scale, self.reranking.relation_judge
+            self.reranking.reader, queries, phrases, plan.score_scale, self.reranking.relation_judge
         )
         if plan.calibration is not None:
-            namings = map(plan.naming, texts)
+            namings = map(plan.naming, queries)
             judged = [
-                plan.calibration.applied(*each) for each in zip(texts, judged, namings, strict=True)
+                plan.calibration.applied(*each)
+                for each in zip(queries, judged, namings, strict=True)
             ]
         return [before_others(*each, unit)[:k] for each in zip(judged, found, strict=True)]
 
     def _found(
-        self, texts: Sequence[str], plan: SearchPlan, *wanted: Wanted
+        self, queries: Sequence[Query], plan: SearchPlan, *wanted: Wanted
     ) -> list[list[list[Answer]]]:
-        """Find, for each (k, unit) that is wanted, the k best units of each text."""
+        """Find, for each (k, unit) that is wanted, the k best units of each query."""
         with self.manifest.damage_explained(self.folder):
             if plan.backend == "bm25" or plan.backend == "sparta":
-                scores = self.words.scores(texts, plan.backend)
+                scores = self.words.scores(queries, plan.backend)
                 return [
-                    [scores.best(query, unit, k) for query in range(len(texts))]
+                    [scores.best(number, unit, k) for number in range(len(queries))]
                     for k, unit in wanted
                 ]
             lexical = (
-                self.words.all_scores(texts, *plan.weights) if plan.backend == "hybrid" else ()
+                self.words.all_scores(queries, *plan.weights) if plan.backend == "hybrid" else ()
             )
-            starts, ends = self.model.encode_queries(texts)
-            queries = self.model.in_row_units(starts, ends)
+            read = self.model.query_tokenizer.ids_of
+            # A query that has been respelled is read anew.
+            ids = [list(query.ids) or read(query.text) for query in queries]
+            starts, ends = self.model.encode_ids(ids)
+            vectors = self.model.in_row_units(starts, ends)
             if self._cluster is not None:
-                found = self._cluster.search_several(queries, wanted, lexical)
+                found = self._cluster.search_several(vectors, wanted, lexical)
             else:
-                found = search_several(self.search_context, queries, wanted, lexical)
+                found = search_several(self.search_context, vectors, wanted, lexical)
         offsets = self.model.score_offsets(starts, ends)
         return [raised(of_texts, offsets) for of_texts in found] if offsets.any() else found
 

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kbq.answers import Answer
+    from kbq.text.queries import Query
 
-    Request = tuple[Sequence[str], SearchOptions]
+    Request = tuple[Sequence[Query], SearchOptions]
 
 
 class Searching(Protocol):
     """An open knowledge base."""
 
-    def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
-        """Find the best answers to each text."""
+    def search(self, queries: Sequence[Query], options: SearchOptions) -> list[list[Answer]]:
+        """Find the best answers to each query."""
 
 
 class Answerers:
@@ -57,14 +58,14 @@ class Answerers:
         # The processes end with this object.
         self._dismiss = weakref.finalize(self, self._pool.dismiss)
 
-    def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+    def search(self, queries: Sequence[Query], options: SearchOptions) -> list[list[Answer]]:
         """`Searcher.search`, shared out among the processes.
 
         Raises:
             KnowledgeBaseError: a process died; the next search starts new ones.
         """
-        size = min(BATCH, -(-len(texts) // self._pool.count))
-        parts = (texts[first : first + size] for first in range(0, len(texts), size))
+        size = min(BATCH, -(-len(queries) // self._pool.count))
+        parts = (queries[first : first + size] for first in range(0, len(queries), size))
         started = [self._pool.submit((part, options)) for part in parts]
         try:
             return [answers for future in started for answers in self._pool.result(future)]

@@ -314,9 +314,8 @@ def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, st
     Raises QueryError if there is none, or if some are malformed; it names all of these.
     """
     from kbq.dump.manifest import MANIFEST
-    from kbq.model.queries import refuse_unreadable
+    from kbq.model.queries import readable_queries
     from kbq.storage.lines import read_lines, source_name
-    from kbq.text.normal_forms import clean_text
 
     if len(texts) > 2 and not any(" " in text for text in texts):
         note("each word is asked by itself: put quotes around a query of several words")
@@ -325,13 +324,11 @@ def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, st
             raise QueryError(
                 f"{text} is a knowledge base, not a query: ask it with --kb {text}", is_usage=True
             )
-    queries = [("", clean_text(text)) for text in texts]
+    queries = [("", text) for text in texts]
     if source is not None:
         name = source_name(source)
         lines = list(read_lines(source, QueryError))
-        queries += [
-            (f"{name}:{number}", clean_text(text)) for number, text in lines if text.strip()
-        ]
+        queries += [(f"{name}:{number}", text) for number, text in lines if text.strip()]
         if not queries:
             raise QueryError(f"{name} holds no query: write one per line")
     if not queries:
@@ -340,8 +337,9 @@ def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, st
             "one per line"
         )
     # What no model can read is reported before one is loaded.
-    refuse_unreadable([text for _, text in queries], (), [place for place, _ in queries])
-    return queries
+    places = [place for place, _ in queries]
+    read = readable_queries([text for _, text in queries], (), places)
+    return [(place, query.text) for place, query in zip(places, read, strict=True)]
 
 
 def typed_lines() -> Iterator[str]:

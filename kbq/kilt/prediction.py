@@ -27,6 +27,7 @@ from kbq.storage.reading import file_digest
 from kbq.storage.records import json_bytes, parsed_json
 from kbq.storage.resumed import resumed
 from kbq.storage.writing import whole_lines
+from kbq.text.queries import Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,11 +41,11 @@ ADVICE = "choose another --out, or delete it; --index resumes what another index
 
 @dataclass(frozen=True, slots=True)
 class AdaptedQuery:
-    """A record's id and input, and the text that is asked instead."""
+    """A record's id and input, and the query that is asked instead."""
 
     id: str
     input: str
-    text: str
+    query: Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Predictor:
 
     def predictions(self, queries: Sequence[AdaptedQuery]) -> Iterator[dict[str, Any]]:
         """Yield predictions for adapted queries, as the leaderboard reads them."""
-        results = self.kb.results([query.text for query in queries], self.options)
+        results = self.kb.results([adapted.query for adapted in queries], self.options)
         for query, result in zip(queries, results, strict=True):
             pages = result.answers
             output = dict[str, Any]()
@@ -139,7 +140,8 @@ class Predictor:
         """
         tokenizers = self.kb.query_tokenizers(self.options)
         path = str(records) if isinstance(records, str | Path) else "records"
-        queries = list[AdaptedQuery]()
+        names = list[tuple[str, str]]()  # id and input of each record
+        adapted = list[str]()
         problems = list[str]()
         lines = dict[str, int]()
         texts = None if self.questions is None else questions_by_id(self.questions)
@@ -174,24 +176,28 @@ class Predictor:
                     "unique"
                 )
             lines.setdefault(identity, number)
-            queries.append(
-                AdaptedQuery(identity, text, self.task.query_of(text, fits, f"{path}:{number}"))
-            )
+            names.append((identity, text))
+            adapted.append(self.task.query_of(text, fits, f"{path}:{number}"))
             try:
                 for tokenizer in tokenizers:
-                    tokenizer.ids_of(queries[-1].text)
+                    tokenizer.ids_of(adapted[-1])
             except QueryError as error:
                 problems.append(f"{path}:{number}: {error}")
         if problems:
             raise QueryError(f"{path} has {len(problems)} records that cannot be asked", problems)
-        if not queries:
+        if not names:
             raise QueryError(f"{path} holds no record")
-        self.kb.check(self.options, [query.text for query in queries])
-        return queries
+        queries = self.kb.check(self.options, adapted)
+        return [
+            AdaptedQuery(identity, text, query)
+            for (identity, text), query in zip(names, queries, strict=True)
+        ]
 
     def _description(self, records: Records, queries: Sequence[AdaptedQuery]) -> dict[str, object]:
         # A task file may change, too.
-        listing = "\n".join(f"{query.id}\t{query.input}\t{query.text}" for query in queries)
+        listing = "\n".join(
+            f"{adapted.id}\t{adapted.input}\t{adapted.query.text}" for adapted in queries
+        )
         options = self.options
         facts = self.kb.facts(options)
         asked: dict[str, object] = {

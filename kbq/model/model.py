@@ -212,7 +212,10 @@ class Model:
         """Return start and end vectors. Raises QueryError for a text that it cannot read. Shapes:
         (queries, dim).
         """
-        ids = [self.query_tokenizer.ids_of(text) for text in texts]
+        return self.encode_ids([self.query_tokenizer.ids_of(text) for text in texts])
+
+    def encode_ids(self, ids: list[list[int]]) -> tuple[Floats, Floats]:
+        """`encode_queries` of token ids, `[CLS] … [SEP]`."""
         return encode_queries(self.queries, ids, self.tokenizer.pad_token_id)
 
     def in_row_units(self, starts: Floats, ends: Floats) -> Floats:

@@ -7,6 +7,7 @@ The `[SEP]` of `subject [SEP] relation` becomes the tokenizer's separator; menti
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,7 @@ from kbq.model import bert
 from kbq.model.backbone import hidden_states
 from kbq.model.devices import batch_tokens, buckets, dtype_for, readable_length
 from kbq.model.tokenizer import Forms, encodings, truecased
-from kbq.text.normal_forms import clean_text
-from kbq.text.queries import MARKERS, SEPARATOR
+from kbq.text.queries import MARKERS, SEPARATOR, Query
 
 # Longest query: no encoder reads this many words, and their pieces would take gigabytes.
 MOST_CHARACTERS = 100_000
@@ -210,22 +210,24 @@ def check_query(text: str) -> None:
         )
 
 
-def refuse_unreadable(
+def readable_queries(
     texts: Sequence[str], tokenizers: Sequence[ReadsQueries], places: Sequence[str] = ()
-) -> None:
-    """Raise QueryError for queries that are malformed, or that one of these tokenizers cannot read;
-    it names all.
+) -> list[Query]:
+    """Return the queries that texts are, with the token ids of the first tokenizer, if there is one.
 
-    `places`: where each query stands, for the message.
+    Raises QueryError for those that are malformed, or that one of these tokenizers cannot read; it
+    names all. `places`: where each text stands, for the message.
     """
-    problems = []
+    queries: list[Query] = []
+    problems: list[str] = []
     for number, text in enumerate(texts):
         try:
             if not isinstance(text, str):
                 raise QueryError(f"a query is {text!r:.60}: give a text")
-            check_query(clean_text(text))
-            for tokenizer in tokenizers:
-                tokenizer.ids_of(clean_text(text))
+            query = Query.of(text)
+            check_query(query.text)
+            read = [tokenizer.ids_of(query.text) for tokenizer in tokenizers]
+            queries.append(replace(query, ids=tuple(read[0])) if read else query)
         except QueryError as error:
             place = places[number] if places else f"query {number + 1}" if len(texts) > 1 else ""
             problems.append(f"{place}: {error}" if place else str(error))
@@ -233,6 +235,7 @@ def refuse_unreadable(
         raise QueryError(problems[0])
     if problems:
         raise QueryError(f"{len(problems)} of {len(texts)} queries cannot be asked", problems)
+    return queries
 
 
 def _has_content(text: str) -> bool:

@@ -26,7 +26,7 @@ from kbq.storage.reading import reading_problem
 from kbq.storage.records import OtherFormatError, read_record, write_record
 from kbq.storage.writing import writing_to
 from kbq.text.normal_answers import normalise_answer
-from kbq.text.queries import slot_of
+from kbq.text.queries import Query
 from kbq.text.whole_words import whole_words
 from kbq.words.names import LEAD, NOWHERE, Naming, SubjectName
 
@@ -76,20 +76,17 @@ CLOSE = 1e-9
 Number = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
-def features(text: str, candidates: Sequence[Candidate], naming: Naming = NOWHERE) -> Floats:
+def features(query: Query, candidates: Sequence[Candidate], naming: Naming = NOWHERE) -> Floats:
     """Compute the features of each phrase that was found for a query. Shape: (phrases, features).
 
     `naming`: the pages that name the query's subject.
     """
-    slot = slot_of(text)
-    subject = slot[0] if slot else text
-    words = (
-        _words(subject)
-        if slot
-        else [word for word in _words(text) if not QUESTION_WORDS.fullmatch(word)]
-    )
+    subject = query.subject if query.is_slot else query.text
+    words = _words(subject)
+    if not query.is_slot:
+        words = [word for word in words if not QUESTION_WORDS.fullmatch(word)]
     names = [normalise_answer(candidate.answer.text) for candidate in candidates]
-    means = meanings(text, [candidate.answer for candidate in candidates])
+    means = meanings(query, [candidate.answer for candidate in candidates])
     titles = [normalise_answer(candidate.answer.title) for candidate in candidates]
     scores = np.array([candidate.score for candidate in candidates])
     searched = [
@@ -103,7 +100,7 @@ def features(text: str, candidates: Sequence[Candidate], naming: Naming = NOWHER
         candidate.answer.title: _share(words, candidate.answer.title) for candidate in candidates
     }
     subject = normalise_answer(subject)
-    name_of_subject = SubjectName(slot[0] if slot else "")
+    name_of_subject = SubjectName(query.subject)
     for candidate, name, meaning, title in zip(candidates, names, means, titles, strict=True):
         answer = candidate.answer
         same = np.array([name in pair for pair in zip(names, means, strict=True)])
@@ -128,7 +125,7 @@ def features(text: str, candidates: Sequence[Candidate], naming: Naming = NOWHER
             subject == title,
             titles.count(title) / len(titles),
         )
-        of_phrase = (math.log(max(1, len(_words(name)))), candidate.is_proposed, slot is not None)
+        of_phrase = (math.log(max(1, len(_words(name)))), candidate.is_proposed, query.is_slot)
         rows.append((*of_scores, *of_page, *of_phrase, *_named(name_of_subject, answer, naming)))
     return np.array(rows, np.float32).reshape(-1, len(FEATURES))
 
@@ -221,12 +218,12 @@ class Calibration:
         return [self.weights.get(name, 0.0) for name in FEATURES]
 
     def applied(
-        self, text: str, candidates: Sequence[Candidate], naming: Naming = NOWHERE
+        self, query: Query, candidates: Sequence[Candidate], naming: Naming = NOWHERE
     ) -> list[Candidate]:
         """Give the phrases found for a query, best first, their probabilities; none exceeds one
         before it.
         """
-        rows = features(text, candidates, naming).astype(np.float64)
+        rows = features(query, candidates, naming).astype(np.float64)
         chances = np.minimum.accumulate(chances_of(rows, self.all_weights, self.intercept)).tolist()
         return [
             candidate._replace(answer=replace(candidate.answer, probability=chance))

@@ -70,7 +70,7 @@ from kbq.storage.reading import reading_problem
 from kbq.storage.records import as_record, parsed_json
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import writing_to
-from kbq.text.queries import relation_key, slot_of
+from kbq.text.queries import Query, relation_key
 
 READER = "reader.safetensors"
 RELATION_JUDGE = "judge.safetensors"
@@ -233,10 +233,9 @@ class RelationJudge:
     relations: frozenset[str]
     reader: str  # the digest of the reader whose states it has learned to read
 
-    def judges(self, text: str) -> bool:
+    def judges(self, query: Query) -> bool:
         """Whether a query is a slot of one of its relations."""
-        slot = slot_of(text)
-        return slot is not None and relation_key(slot[1]) in self._keys
+        return query.is_slot and relation_key(query.relation) in self._keys
 
     @cached_property
     def _keys(self) -> frozenset[str]:

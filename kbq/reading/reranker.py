@@ -36,7 +36,7 @@ from kbq.reading.phrase_windows import Excerpt, judge_around
 from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_each, judge_digest
 from kbq.text.normal_answers import normalise_answer
 from kbq.text.normal_forms import IN_BRACKETS, normalised
-from kbq.text.queries import mention_in, relation_key, slot_of, subject_of
+from kbq.text.queries import Query, relation_key
 
 ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
 
@@ -50,7 +50,7 @@ ELSEWHERE = 3.0  # the logit that an answer loses if it is not on the subject's 
 SUPPORT = 3.0
 
 
-def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
+def meanings(query: Query, answers: Sequence[Answer]) -> list[str]:
     """Return the meaning of each answer to a query, as a text without case, articles and
     punctuation.
 
@@ -58,8 +58,7 @@ def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
     country, if that name is among the answers from the same paragraph.
     """
     texts = [normalise_answer(answer.text) for answer in answers]
-    slot = slot_of(query)
-    if slot is None or not ASKS_FOR_A_COUNTRY.match(slot[1]):
+    if not ASKS_FOR_A_COUNTRY.match(query.relation):
         return texts
     named: dict[tuple[str, str, int], str] = {}  # key: country and paragraph
     for text, answer in sorted(zip(texts, answers, strict=True), key=lambda one: one[1].start):
@@ -71,7 +70,7 @@ def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
     ]
 
 
-def says_nothing(query: str, answer: Answer) -> bool:
+def says_nothing(query: Query, answer: Answer) -> bool:
     """Whether an answer to a slot query says nothing, going by its words and those before it.
 
     Pronouns name nobody, nothing is its own employer, and a family name is no relative. "The only
@@ -83,7 +82,7 @@ def says_nothing(query: str, answer: Answer) -> bool:
     >>> def says(query: str, text: str, before: str = "") -> bool:
     ...     context = before + text
     ...     answer = Answer(text, 0.0, "1", "T", 0, len(before), len(context), context, (0, 1))
-    ...     return not says_nothing(query, answer)
+    ...     return not says_nothing(Query.of(query), answer)
     >>> says("Ada Lovelace [SEP] occupation", "only child"), says("Ada Lovelace [SEP] occupation", "mathematician")
     (False, True)
     >>> says("Kuwait City [SEP] capital of", "Kuwait"), says("Marie Skłodowska-Curie [SEP] spouse", "Mrs Skłodowska")
@@ -93,15 +92,14 @@ def says_nothing(query: str, answer: Answer) -> bool:
     >>> [says(f"Bo [SEP] {kin}", "Ann", "Bo is the son of the late Queen ") for kin in ("mother", "child", "spouse")]
     [True, False, False]
     """
-    slot = slot_of(query)
-    if slot is None:
+    if not query.is_slot:
         return False
     text = answer.text
-    relation = relation_key(slot[1])
+    relation = relation_key(query.relation)
     if PRONOUNS.fullmatch(text) or (text == text.lower() and not KIN.isdisjoint(text.split()[-1:])):
         return True
     before = answer.context[max(0, answer.start - BEFORE) : answer.start]
-    if NEAR.search(before) or _rules_out(slot[0], relation, answer):
+    if NEAR.search(before) or _rules_out(query.subject, relation, answer):
         return True
     if relation in RELATIVES and is_other_kin(
         relation, before, answer.context[answer.end :][:BEFORE]
@@ -113,11 +111,11 @@ def says_nothing(query: str, answer: Answer) -> bool:
         and not IS_SAID_OF_IT.search(before)
     ):
         return True
-    subject = normalised(slot[0]).split()
+    subject = normalised(query.subject).split()
     value = normalised(text).split()
     if not value or any(word in relation.split() for word in ABOUT_NAMES):
         return False
-    return value == subject or (relation in RELATIVES and is_own_name(slot[0], value))
+    return value == subject or (relation in RELATIVES and is_own_name(query.subject, value))
 
 
 def _rules_out(subject: str, relation: str, answer: Answer) -> bool:
@@ -131,12 +129,11 @@ def _rules_out(subject: str, relation: str, answer: Answer) -> bool:
     return is_said_of_another(subject, relation, before, after, relation in RELATIVES)
 
 
-def elsewhere(query: str, answers: Sequence[Answer]) -> list[bool]:
+def elsewhere(query: Query, answers: Sequence[Answer]) -> list[bool]:
     """Return whether each answer to a slot query is from another page, while the subject's own page
     is among them.
     """
-    slot = slot_of(query)
-    subject = normalise_answer(slot[0]) if slot else ""
+    subject = normalise_answer(query.subject)
     if not subject:
         return [False] * len(answers)
     titles = {answer.title for answer in answers}
@@ -235,7 +232,7 @@ class Reranking:
 
 def rerank(
     reader: Reader,
-    texts: Sequence[str],
+    queries: Sequence[Query],
     phrases: Sequence[Sequence[Answer]],
     score_scale: float = 1.0,
     relation_judge: RelationJudge | None = None,
@@ -252,24 +249,24 @@ def rerank(
         relation_judge: judges the queries of its relations, instead of the reader's own judge.
     """
     own = reader.reranking[1]
-    candidates: list[list[Candidate]] = [[] for _ in texts]
-    queries: dict[int, list[int]] = {}
-    for number, text in enumerate(texts):
-        if phrases[number] and not mention_in(text):
+    candidates: list[list[Candidate]] = [[] for _ in queries]
+    read: dict[int, list[int]] = {}  # token ids of the queries whose phrases are judged
+    for number, query in enumerate(queries):
+        if phrases[number] and query.mention is None:
             with suppress(QueryError):
-                queries[number] = reader.query_tokenizer.ids_of(text)
+                read[number] = reader.query_tokenizer.ids_of(query.text)
     judges = [
-        relation_judge.judge if relation_judge and relation_judge.judges(texts[number]) else own
-        for number in queries
+        relation_judge.judge if relation_judge and relation_judge.judges(queries[number]) else own
+        for number in read
     ]
     # A GPU is asked for each.
     weights = {judge: judge.retrieval_weight * score_scale for judge in set(judges)}
-    subjects = [subject_of(texts[number]) for number in queries]
+    subjects = [queries[number].subject for number in read]
     found = rerank_found(
-        reader, list(queries.values()), [phrases[number] for number in queries], judges, subjects
+        reader, list(read.values()), [phrases[number] for number in read], judges, subjects
     )
-    for number, judge, of_query in zip(queries, judges, found, strict=True):
-        candidates[number] = in_order(of_query, weights[judge], texts[number])
+    for number, judge, of_query in zip(read, judges, found, strict=True):
+        candidates[number] = in_order(of_query, weights[judge], queries[number])
     return candidates
 
 
@@ -328,7 +325,7 @@ def answers_in(excerpt: Excerpt, phrases: Sequence[Answer]) -> list[Answer]:
     return inside
 
 
-def in_order(candidates: Sequence[Candidate], weight: float, query: str = "") -> list[Candidate]:
+def in_order(candidates: Sequence[Candidate], weight: float, query: Query) -> list[Candidate]:
     """Give candidates their final scores, best first, none overlapping a better one; equal meanings
     support the best.
 
@@ -353,7 +350,7 @@ def in_order(candidates: Sequence[Candidate], weight: float, query: str = "") ->
     return sorted(_supported(kept, query), key=lambda candidate: -candidate.answer.score)
 
 
-def _supported(candidates: Sequence[Candidate], query: str) -> Iterator[Candidate]:
+def _supported(candidates: Sequence[Candidate], query: Query) -> Iterator[Candidate]:
     """Yield candidates with final scores: the first of equal meaning that says so itself gets all
     support.
     """

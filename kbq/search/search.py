@@ -23,7 +23,7 @@ from kbq.errors import QueryError
 from kbq.index.base import Bonus, Index, rounded_for_exact_sums
 from kbq.search.spans import Spans, TextOf, Units, best_units, find_spans, shared_texts
 from kbq.text.normal_forms import folded
-from kbq.text.queries import MARKERS, mention_in, slot_of
+from kbq.text.queries import MARKERS, Query
 from kbq.words.bm25 import (
     BM25Index,
     WordStatistics,
@@ -204,7 +204,7 @@ class WordIndexes:
         return bool(self.bm25 or self.sparta)
 
     def scores(
-        self, texts: Sequence[str], backend: WordBackend, weight: float = 1.0
+        self, queries: Sequence[Query], backend: WordBackend, weight: float = 1.0
     ) -> LexicalScores:
         """Return the lexical scores of queries. Raises QueryError if the knowledge base has no such
         index.
@@ -216,17 +216,17 @@ class WordIndexes:
                     f"{self._folder} MODEL`"
                 )
             return LexicalScores(
-                self._shards, self.sparta, [self._pieces.terms(text) for text in texts], weight
+                self._shards, self.sparta, list(map(self._pieces.terms, queries)), weight
             )
-        return LexicalScores(self._shards, self.bm25, self._words_of(texts), weight)
+        return LexicalScores(self._shards, self.bm25, self._words_of(queries), weight)
 
-    def _words_of(self, texts: Sequence[str]) -> list[list[str]]:
+    def _words_of(self, queries: Sequence[Query]) -> list[list[str]]:
         """Return the words of queries. Raises QueryError if the knowledge base has no BM25 index."""
         if not self.bm25:
             raise QueryError(
                 f"{self._folder} has no BM25 index: add one with `kbq index bm25 {self._folder}`"
             )
-        return [query_words(text, self.bm25) for text in texts]
+        return [query_words(query, self.bm25) for query in queries]
 
     def strongest(self, place: PagePlace, backend: WordBackend, k: int) -> list[StrongTerms]:
         """Return the k strongest terms of each sentence of a page or, by BM25, of each paragraph.
@@ -246,34 +246,32 @@ class WordIndexes:
         return found
 
     def all_scores(
-        self, texts: Sequence[str], bm25_weight: float, sparta_weight: float
+        self, queries: Sequence[Query], bm25_weight: float, sparta_weight: float
     ) -> list[LexicalScores]:
         """Return the weighted scores of all indexes. Raises QueryError if there is none."""
-        sources = [self.scores(texts, "sparta", sparta_weight)] if self.sparta else []
+        sources = [self.scores(queries, "sparta", sparta_weight)] if self.sparta else []
         if self.bm25 or not sources:
-            terms = self._words_of(texts)
-            shares = [shares_of(text, of_text) for text, of_text in zip(texts, terms, strict=True)]
-            slots = SlotWords(list(map(self.naming, texts)), shares)
+            terms = self._words_of(queries)
+            slots = SlotWords(list(map(self.naming, queries)), list(map(shares_of, queries, terms)))
             sources.append(LexicalScores(self._shards, self.bm25, terms, bm25_weight, slots))
         return sources
 
-    def naming(self, text: str) -> Naming:
+    def naming(self, query: Query) -> Naming:
         """Return the pages that name the subject of a slot query; none for any other query."""
-        slot = slot_of(text)
-        return self._names.of(slot[0]) if slot and self.bm25 else NOWHERE
+        return self._names.of(query.subject) if query.is_slot and self.bm25 else NOWHERE
 
-    def respelled(self, text: str) -> str:
+    def respelled(self, query: Query) -> Query:
         """Spell the subject of a query, or a name in a question, like the title that reads the
         same: Łódź for Lodz.
 
         To an encoder, another spelling is another name.
         """
-        if not self.bm25 or mention_in(text):
-            return text
-        slot = slot_of(text)
-        if slot:
-            title = self._title_like(slot[0])
-            return f"{title} [SEP] {slot[1]}" if title else text
+        if not self.bm25 or query.mention is not None:
+            return query
+        if query.is_slot:
+            title = self._title_like(query.subject)
+            return Query.of(f"{title} [SEP] {query.relation}") if title else query
+        text = query.text
         words = list(_WORD.finditer(text))
         names = [place for place, word in enumerate(words) if word[0][0].isupper()][:MOST_NAMES]
         for length in range(min(LONGEST_NAME, len(words)), 0, -1):
@@ -286,8 +284,8 @@ class WordIndexes:
                 if title and (length > 1 or folded(title) == folded(name)):
                     # Ends such as that of Kievan Rus'.
                     end += not title[-1].isalnum() and text[end : end + 1] == title[-1]
-                    return f"{text[:begin]}{title}{text[end:]}"
-        return text
+                    return Query.of(f"{text[:begin]}{title}{text[end:]}")
+        return query
 
     def _title_like(self, name: str) -> str:
         """Return the only title that reads like a name but is spelled otherwise, or ""."""
@@ -312,7 +310,7 @@ class WordIndexes:
         return missing_words(text, self.bm25) if self.bm25 else []
 
     def unknown(
-        self, text: str, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]
+        self, query: Query, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]
     ) -> list[str]:
         """Return the words of a query that no page has: mistyped words, and names that this corpus
         lacks.
@@ -320,15 +318,15 @@ class WordIndexes:
         A relation or a question may use other words than all pages. Its words count only if the
         encoder's vocabulary lacks them, too, and `numbers_of` returns None.
         """
-        mention = mention_in(text)
-        subject, question = (mention[1], "") if mention else slot_of(text) or ("", text)
-        missing = self.missing(question)
+        if query.mention is not None:
+            return list(dict.fromkeys(self.missing(query.mention)))
+        missing = self.missing(query.relation if query.is_slot else query.text)
         unread = [
             word
             for word, number in zip(missing, numbers_of(missing), strict=True)
             if number is None
         ]
-        return list(dict.fromkeys((*self.missing(subject), *unread)))
+        return list(dict.fromkeys((*self.missing(query.subject), *unread)))
 
 
 @dataclass(frozen=True, slots=True)

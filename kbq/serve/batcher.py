@@ -24,6 +24,7 @@ from kbq.kb import KnowledgeBase
 from kbq.serve.guard import QUEUE, SECONDS
 from kbq.serve.knowledge_bases import OpenedKb
 from kbq.serve.problems import LateError, Metrics, OverloadedError, cost, weight
+from kbq.text.queries import Query
 
 T = TypeVar("T")
 SMALL = 4.0  # highest cost of a small request, in plain queries
@@ -53,13 +54,19 @@ class _Queries(_Waiting):
     texts: Sequence[str]
     kb: KnowledgeBase
     options: SearchOptions
+    queries: Sequence[Query] = ()  # the texts, once they have been checked
     found: list[Result] = field(default_factory=list)  # results of the first queries
-    part: Sequence[str] = ()  # the queries that are searched now
+    part: Sequence[str] = ()  # the texts that are searched now
 
     @property
     def left(self) -> Sequence[str]:
-        """The queries that have not been searched yet."""
+        """The texts that have not been searched yet."""
         return self.texts[len(self.found) :]
+
+    @property
+    def searched_now(self) -> Sequence[Query]:
+        """The queries of the part."""
+        return self.queries[len(self.found) : len(self.found) + len(self.part)]
 
     @property
     def size(self) -> int:
@@ -326,26 +333,30 @@ def _searched(batch: Sequence[_Queries]) -> list[Any]:
     """Search queries together, except those that cannot be asked; return the outcome of each
     request.
     """
-    kb = batch[0].kb
+    searcher = batch[0].kb.searcher
     options = batch[0].options
-    # A request is refused before the first of its texts is searched.
-    problems = [
-        None if request.found else _outcome_of(partial(kb.searcher.check, options, request.texts))
-        for request in batch
-    ]
-    texts = [
-        text
-        for request, problem in zip(batch, problems, strict=True)
-        if not problem
-        for text in request.part
-    ]
-    found = _outcome_of(lambda: iter(list(kb.searcher.results(texts, options)) if texts else ()))
+    problems = list(map(_checked, batch))
+    queries: list[Query] = []
+    for request, problem in zip(batch, problems, strict=True):
+        if problem is None:
+            queries += request.searched_now
+    found = _outcome_of(lambda: iter(list(searcher.results(queries, options)) if queries else ()))
     if isinstance(found, Exception):
         return [problem or found for problem in problems]
     return [
         problem or list(islice(found, len(request.part)))
         for request, problem in zip(batch, problems, strict=True)
     ]
+
+
+def _checked(request: _Queries) -> Exception | None:
+    """Check all texts of a request before the first of them is searched; return what is wrong."""
+    if not request.queries:
+        checked = _outcome_of(partial(request.kb.searcher.check, request.options, request.texts))
+        if isinstance(checked, Exception):
+            return checked
+        request.queries = checked
+    return None
 
 
 def _outcome_of(work: Callable[[], T]) -> T | Exception:

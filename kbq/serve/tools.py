@@ -21,7 +21,7 @@ import kbq
 from kbq.answers import SearchOptions
 from kbq.corpus.pages import Page
 from kbq.errors import MOST_PROBLEMS, KbqError
-from kbq.model.queries import refuse_unreadable
+from kbq.model.queries import readable_queries
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import Services, SlotFiller
 from kbq.serve.knowledge_bases import ServedKb
@@ -296,7 +296,7 @@ class Tools:
             ]
             tokenizers = [opened.kb.model.query_tokenizer]
             queries = [query for slot in slots for query in slot.queries]
-            await asyncio.to_thread(refuse_unreadable, queries, tokenizers)
+            await asyncio.to_thread(readable_queries, queries, tokenizers)
             claims = await SlotFiller(opened, self._batcher).claims(slots)
         return [claims[first : first + len(wanted)] for first in range(0, len(claims), len(wanted))]
 

@@ -44,6 +44,7 @@ from kbq.tables.relations import Relation, Slot, known_name
 from kbq.tables.tables import subject_of
 from kbq.tables.values import normal_form
 from kbq.text.normal_forms import normalised
+from kbq.text.queries import Query
 
 Choice = Literal["accept", "reject", "undo"]
 Cell: TypeAlias = tuple[str, str]  # subject and relation
@@ -353,7 +354,7 @@ class Decider:
         if relation.property in OF_PERSONS:
             said = [self._shaped(answer, whole_name, decided) for answer in said]
         # "racing driver" here, and "driver" there, are one value.
-        meant = meanings(slot.queries[0], said)
+        meant = meanings(Query.of(slot.queries[0]), said)
         if relation.property in (OCCUPATION, SUBCLASS):
             said = [self._shaped(answer, with_nouns, decided) for answer in said]
         distinct = _exact_dates(self._distinct(zip(said, meant, strict=True), relation))

@@ -51,6 +51,7 @@ from kbq.tables.tables import (
 )
 from kbq.tables.values import agree, is_same
 from kbq.text.normal_forms import normalised
+from kbq.text.queries import Query
 
 MOST_KEPT = 16 * BATCH  # slots with kept answers that are decided between two reports
 # Slots that a dry run asks for before the clock runs, and then.
@@ -295,7 +296,8 @@ class Filling:
     def _ask(self, queries: Sequence[str], kept: AnswerCache) -> None:
         for first in range(0, len(queries), self._kb.batch_size):
             part = queries[first : first + self._kb.batch_size]
-            kept.add(part, [result.answers for result in self._kb.results(part, self._search)])
+            results = self._kb.results(list(map(Query.of, part)), self._search)
+            kept.add(part, [result.answers for result in results])
             self._asked += len(part)
 
     def _decided(

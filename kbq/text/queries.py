@@ -1,6 +1,13 @@
-"""Queries: find the markers that part a query, or mark its mention."""
+"""Queries: the text of a query becomes a record of what it asks.
+
+The markers `[SEP]`, `[START_ENT]` and `[END_ENT]` are read in any case.
+"""
 
 import re
+from dataclasses import dataclass
+from typing import Self
+
+from kbq.text.normal_forms import clean_text
 
 MARKERS = re.compile(r"\[(?:SEP|START_ENT|END_ENT)\]", re.IGNORECASE)
 START = re.compile(r"\[START_ENT\]", re.IGNORECASE)
@@ -41,7 +48,47 @@ def slot_of(text: str) -> tuple[str, str] | None:
     return ("[SEP]".join(sides[:-1]).strip(), sides[-1].strip()) if len(sides) > 1 else None
 
 
-def subject_of(text: str) -> str:
-    """Return the subject of a slot query; of any other query, an empty text."""
-    slot = slot_of(text)
-    return slot[0] if slot else ""
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query that has been parsed: a slot, a question, or a text with a marked mention.
+
+    >>> Query.of("Nile [sep] length").relation, Query.of("the [START_ENT] Nile [END_ENT]").mention
+    ('length', ' Nile ')
+    """
+
+    text: str  # cleaned, with its markers
+    subject: str = ""  # of a slot
+    relation: str = ""  # of a slot
+    mention: str | None = None  # text between the markers; None: nothing is marked
+    # Token ids for the query encoder; none: its tokenizer has not read the query yet.
+    ids: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Clean and parse a text."""
+        text = clean_text(text)
+        subject, relation = slot_of(text) or ("", "")
+        marked = mention_in(text)
+        return cls(text, subject, relation, marked[1] if marked else None)
+
+    @property
+    def is_slot(self) -> bool:
+        """Whether it has a subject and a relation."""
+        return bool(self.subject or self.relation)
+
+    @property
+    def name(self) -> str:
+        """The part that a title may be: the mention, the subject, or else all of it."""
+        if self.mention is not None:
+            return self.mention
+        return self.subject if self.is_slot else self.text
+
+    @property
+    def words(self) -> str:
+        """The text to look up: a marked mention alone, since its context would find the page it is
+        from.
+
+        >>> Query.of("it joins the [START_ENT] Nile [END_ENT]").words, Query.of("Nile [SEP] length").words
+        (' Nile ', 'Nile   length')
+        """
+        return MARKERS.sub(" ", self.text) if self.mention is None else self.mention

@@ -39,7 +39,7 @@ from kbq.kilt.confidence import (
 )
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
-from kbq.model.queries import refuse_unreadable
+from kbq.model.queries import readable_queries
 from kbq.reading.phrase_windows import ReadWindow, read_around
 from kbq.reading.probability import (
     FEATURES,
@@ -59,8 +59,7 @@ from kbq.storage.reports import Note, unheard
 from kbq.storage.writing import writing_to
 from kbq.text.answer_scores import best_f1
 from kbq.text.normal_answers import normalise_answer
-from kbq.text.normal_forms import clean_text
-from kbq.text.queries import subject_of
+from kbq.text.queries import Query
 from kbq.text.whole_words import whole_words
 from kbq.training.losses import marginal_losses
 from kbq.training.output_folder import versions
@@ -145,7 +144,7 @@ def calibrate(
     triples = Path(triples)
     out = Path(out)
     golds = read_triples(triples, unanswered=True, note=note)
-    refuse_unreadable(
+    readable_queries(
         [gold.input or "" for gold in golds],
         kb.query_tokenizers(options),
         [gold.id for gold in golds],
@@ -243,21 +242,21 @@ def _judge(
     """Judge the best phrase for each query; with True, the best one without the evidence."""
     plan = kb.plan(options)
     n_reranked = plan.n_reranked
-    texts = [clean_text(gold.input or "") for gold, _ in asked]
+    queries = [Query.of(gold.input or "") for gold, _ in asked]
     deep = DEEPER * n_reranked if any(is_hidden for _, is_hidden in asked) else n_reranked
-    found = kb.search(texts, replace(options, k=deep, unit="phrase", rerank=0))
+    found = kb.search(queries, replace(options, k=deep, unit="phrase", rerank=0))
     phrases = [
         [*(_unanswering(gold, hits) if is_hidden else hits)][:n_reranked]
         for (gold, is_hidden), hits in zip(asked, found, strict=True)
     ]
     judged = []
     reranked = rerank(
-        kb.reranking.reader, texts, phrases, plan.score_scale, kb.reranking.relation_judge
+        kb.reranking.reader, queries, phrases, plan.score_scale, kb.reranking.relation_judge
     )
-    for (gold, is_hidden), text, seen in zip(asked, texts, reranked, strict=True):
+    for (gold, is_hidden), query, seen in zip(asked, queries, reranked, strict=True):
         if seen:
             answers = {normalise_answer(answer) for answer in gold.answers}
-            row = tuple(features(text, seen, plan.naming(text))[0].tolist())
+            row = tuple(features(query, seen, plan.naming(query))[0].tolist())
             judged.append(
                 JudgedAnswer(
                     relation_of(gold),
@@ -423,15 +422,15 @@ def seen_queries(kb: Searcher, golds: Sequence[Gold]) -> list[SeenQuery]:
     """
     reader = kb.reranking.reader
     options = SearchOptions(kb.reranking.n_reranked(SearchOptions()), rerank=0)
-    asked = [(clean_text(gold.input or ""), gold) for gold in golds]
-    asked = [(text, gold) for text, gold in asked if reader.query_tokenizer.accepts(text)]
+    asked = [(Query.of(gold.input or ""), gold) for gold in golds]
+    asked = [(query, gold) for query, gold in asked if reader.query_tokenizer.accepts(query.text)]
     seen: list[SeenQuery] = []
     for begin in range(0, len(asked), BATCH):
-        texts, part = zip(*asked[begin : begin + BATCH], strict=True)
-        found = kb.search(texts, options)
+        queries, part = zip(*asked[begin : begin + BATCH], strict=True)
+        found = kb.search(queries, options)
         with torch.no_grad():
-            ids = [reader.query_tokenizer.ids_of(text) for text in texts]
-            read = read_around(reader, ids, found, [subject_of(text) for text in texts])
+            ids = [reader.query_tokenizer.ids_of(query.text) for query in queries]
+            read = read_around(reader, ids, found, [query.subject for query in queries])
         score_scale = kb.plan(options).score_scale
         for gold, windows, phrases in zip(
             part, read, map(answers_in_all, read, found), strict=True

@@ -43,7 +43,7 @@ from kbq.dump.shards import Shard
 from kbq.storage.folders import folder_bytes
 from kbq.storage.reports import Report, Stage, silent
 from kbq.text.normal_forms import folded, joined, plain
-from kbq.text.queries import MARKERS, mention_in, slot_of
+from kbq.text.queries import Query
 from kbq.text.whole_words import UNSPACED
 from kbq.words.postings import Entries, Postings, damaged, is_complete, write_postings
 
@@ -69,17 +69,6 @@ ENGLISH = (
     "there these they this to was will with"
 )
 STOP_WORDS = frozenset(ENGLISH.split())  # Lucene's, as bm25s has them
-
-
-def query_text(text: str) -> str:
-    """Return the text to look up: a marked mention alone, since its context would find the page it
-    is from.
-
-    >>> query_text("it joins the [START_ENT] Nile [END_ENT] there"), query_text("Nile [SEP] length")
-    (' Nile ', 'Nile   length')
-    """
-    mention = mention_in(text)
-    return mention[1] if mention else MARKERS.sub(" ", text)
 
 
 def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manifest:
@@ -210,26 +199,24 @@ def _stemmer() -> Any:
     return Stemmer.Stemmer("english", STEMS)
 
 
-def query_words(text: str, indexes: Sequence["BM25Index"] = ()) -> list[str]:
-    """Return the stems of a query, see `query_text`; of a name that common words make up, the term
-    of its title, too.
+def query_words(query: Query, indexes: Sequence["BM25Index"] = ()) -> list[str]:
+    """Return the stems of a query's words; of a name that common words make up, the term of its
+    title, too.
 
     Args:
         indexes: of all shards; without them no name is known to be common.
     """
     is_folded = all(index.is_folded for index in indexes)
-    (words,) = words_of([query_text(text)], is_folded)
+    (words,) = words_of([query.words], is_folded)
     if not (indexes and is_folded):
         return words
     written = [
-        stem for stem in _written_stems(query_text(text)) if any(stem in index for index in indexes)
+        stem for stem in _written_stems(query.words) if any(stem in index for index in indexes)
     ]
-    return [*words, *written, *_title_terms(text, indexes)]
+    return [*words, *written, *_title_terms(query.name, indexes)]
 
 
-def _title_terms(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
-    mention = mention_in(text)
-    name = mention[1] if mention else (slot_of(text) or (text,))[0]
+def _title_terms(name: str, indexes: Sequence["BM25Index"]) -> list[str]:
     term = title_term(name)
     if len(term) > LONGEST_NAME or not any(term in index for index in indexes):
         return []
@@ -242,14 +229,15 @@ def _title_terms(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
     return [term] if is_common else []
 
 
-def shares_of(text: str, terms: Sequence[str]) -> list[float]:
+def shares_of(query: Query, terms: Sequence[str]) -> list[float]:
     """Return how much each term of a query counts, given as `query_words` has them.
 
-    >>> shares_of("Nile [SEP] length", ["nile", "length"]), shares_of("how long?", ["how", "long"])
-    ([1.0, 0.25], [1.0, 1.0])
+    >>> shares_of(Query.of("Nile [SEP] length"), ["nile", "length"]), shares_of(Query.of("how?"), ["how"])
+    ([1.0, 0.25], [1.0])
     """
-    slot = slot_of(text)
-    subject, relation = words_of(slot) if slot and not mention_in(text) else ([], [])
+    if not query.is_slot or query.mention is not None:
+        return [1.0] * len(terms)
+    subject, relation = words_of((query.subject, query.relation))
     behind = len(subject) + len(relation)
     return [RELATION if len(subject) <= place < behind else 1.0 for place in range(len(terms))]
 

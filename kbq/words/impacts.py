@@ -30,7 +30,7 @@ from kbq.storage.records import json_line
 from kbq.storage.reports import Report, Stage, silent
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import replacing
-from kbq.words.bm25 import query_text
+from kbq.text.queries import Query
 from kbq.words.postings import Entries, Postings, damaged, is_complete, write_postings
 from kbq.words.sparta import SpartaModel, strongest_impacts, word_pieces
 
@@ -300,8 +300,8 @@ class PieceTokenizer:
         except ModelError as error:
             raise damaged(tokenizer_folder, folder, "weights", error) from None
 
-    def terms(self, text: str) -> list[str]:
+    def terms(self, query: Query) -> list[str]:
         """Return the word pieces of a query, in order, with repetitions."""
-        ids = word_pieces(self._tokenizer, query_text(text))
+        ids = word_pieces(self._tokenizer, query.words)
         pieces: list[str] = self._tokenizer.convert_ids_to_tokens(ids)
         return pieces

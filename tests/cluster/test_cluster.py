@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 pytest.importorskip("ray", reason="Ray, which is optional, is not installed")
 from kbq.cluster import connection, searcher
 from kbq.cluster.nodes import check
+from kbq.text.queries import Query
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +63,13 @@ def test_a_cluster_writes_the_bytes_of_one_machine(
 
 
 def same_answers(near: KnowledgeBase, far: KnowledgeBase) -> None:
+    asked = list(map(Query.of, QUERIES))
     for backend in ("dense", "hybrid"):
         for unit in get_args(Unit):
             for k in (1, 3, 1000):
                 options = SearchOptions(k, unit, backend)
-                assert far.searcher.search(QUERIES, options) == near.searcher.search(
-                    QUERIES, options
+                assert far.searcher.search(asked, options) == near.searcher.search(
+                    asked, options
                 ), (
                     backend,
                     unit,
@@ -78,9 +80,9 @@ def same_answers(near: KnowledgeBase, far: KnowledgeBase) -> None:
 def test_actors_find_what_one_process_finds(near: KnowledgeBase, far: KnowledgeBase) -> None:
     assert len(actors_of(far)) == 3
     same_answers(near, far)
-    assert far.searcher.search(QUERIES[:1], SearchOptions(3)) == near.searcher.search(
-        QUERIES[:1], SearchOptions(3)
-    )
+    asked = [Query.of(QUERIES[0])]
+    options = SearchOptions(3)
+    assert far.searcher.search(asked, options) == near.searcher.search(asked, options)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from kbq.answers import Answer
 from kbq.english.countries import ADJECTIVES, NAMES
 from kbq.reading.reranker import meanings
 from kbq.text.normal_answers import normalise_answer
+from kbq.text.queries import Query
 
 
 def answers(*texts: str, page: str = "1", paragraph: int = 0) -> list[Answer]:
@@ -42,21 +43,21 @@ def test_an_adjective_is_that_of_one_country_and_the_name_of_none() -> None:
 def test_an_adjective_means_the_name_that_is_among_the_answers(
     texts: list[str], expected: list[str]
 ) -> None:
-    assert meanings("It [SEP] Country of origin", answers(*texts)) == expected
+    assert meanings(Query.of("It [SEP] Country of origin"), answers(*texts)) == expected
     for other in (
         "language",
         "country's demonym",
         "official language of the country",
         "country music label",
     ):
-        assert meanings(f"It [SEP] {other}", answers(*texts)) == [
+        assert meanings(Query.of(f"It [SEP] {other}"), answers(*texts)) == [
             normalise_answer(text) for text in texts
         ]
 
 
 def test_the_name_must_come_from_the_same_paragraph() -> None:
     for others in (answers("Netherlands", page="2"), answers("Netherlands", paragraph=1)):
-        assert meanings("It [SEP] country", [*answers("Dutch"), *others]) == [
+        assert meanings(Query.of("It [SEP] country"), [*answers("Dutch"), *others]) == [
             "dutch",
             "netherlands",
         ]
@@ -67,5 +68,5 @@ def test_of_two_names_the_first_in_the_text_is_meant() -> None:
         replace(one, start=start)
         for one, start in zip(answers("America", "American", "USA"), (9, 5, 2), strict=True)
     ]
-    assert meanings("It [SEP] basin country", found) == ["america", "usa", "usa"]
-    assert meanings("It [SEP] basin country", found[::-1]) == ["usa", "usa", "america"]
+    assert meanings(Query.of("It [SEP] basin country"), found) == ["america", "usa", "usa"]
+    assert meanings(Query.of("It [SEP] basin country"), found[::-1]) == ["usa", "usa", "america"]

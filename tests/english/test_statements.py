@@ -9,6 +9,7 @@ import pytest
 from kbq.answers import Answer
 from kbq.english.statements import is_denied, is_no_thing, is_other_direction, is_said_of_another
 from kbq.reading.reranker import says_nothing
+from kbq.text.queries import Query
 
 DENIALS = ["never played for", "is not a member of", "did not study at", "was not designed by", "is no longer owned by",
            "declined to become", "refused to join", "didn't work for", "has never been married to",
@@ -111,7 +112,7 @@ def test_what_is_said_of_somebody_else(
     answer = Answer(
         value, 0.0, "1", "T", 0, len(before), len(before + value), before + value + behind, (0, 1)
     )
-    assert says_nothing(f"{subject} [SEP] {relation}", answer) == is_other
+    assert says_nothing(Query.of(f"{subject} [SEP] {relation}"), answer) == is_other
 
 
 @pytest.mark.parametrize(

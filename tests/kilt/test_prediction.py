@@ -17,6 +17,7 @@ from kbq.kilt.task import Task, question, slot_with
 from kbq.search.search import BATCH
 from kbq.storage.reading import file_digest
 from kbq.storage.writing import writing_alone
+from kbq.text.queries import Query
 
 TASK = Task("mine", question, "phrase", ("em",), "em")
 BROKEN = Task("broken", slot_with({"r": "who {object}"}), "phrase", ("em",), "em")
@@ -69,8 +70,8 @@ class FakeBase:
 
     def check(
         self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()
-    ) -> None:
-        pass
+    ) -> list[Query]:
+        return list(map(Query.of, texts))
 
     def facts(self, options: SearchOptions) -> SearchFacts:
         backend: Backend = "dense" if options.backend == "auto" else options.backend
@@ -100,8 +101,9 @@ class FakeBase:
         ]
 
     def results(
-        self, texts: Sequence[str], options: SearchOptions, spell: bool = False
+        self, queries: Sequence[Query], options: SearchOptions, spell: bool = False
     ) -> Iterator[Result]:
+        texts = [query.text for query in queries]
         for text, answers in zip(texts, self.search(texts, options), strict=True):
             yield Result(text, answers, options.min_probability, (), True)
 

@@ -23,6 +23,7 @@ from kbq.kb import KnowledgeBase
 from kbq.maintain import indexes
 from kbq.maintain.indexes import IndexSpec, add_index
 from kbq.model.model import Model
+from kbq.text.queries import Query
 from kbq.words.bm25 import index_bm25
 
 pytest.importorskip("faiss")
@@ -139,9 +140,11 @@ def test_only_what_sees_every_row_calls_itself_exact(folder: Path) -> None:
     kb = KnowledgeBase.open(folder, device="cpu")
     backends: list[Backend] = ["auto", "dense", "hybrid", "bm25"]
     options = [SearchOptions(backend=backend) for backend in backends]
-    assert [next(kb.searcher.results(TEXTS[:1], one)).is_exact for one in options] == [True] * 4
+    assert [next(kb.searcher.results([Query.of(TEXTS[0])], one)).is_exact for one in options] == [
+        True
+    ] * 4
     kb = kb.index_vectors("compact", recall=0.5)
-    assert [next(kb.searcher.results(TEXTS[:1], one)).is_exact for one in options] == [
+    assert [next(kb.searcher.results([Query.of(TEXTS[0])], one)).is_exact for one in options] == [
         False,
         False,
         False,

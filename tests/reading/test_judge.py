@@ -13,8 +13,19 @@ from kbq.errors import ModelError
 from kbq.kb import KnowledgeBase
 from kbq.reading.reader import RELATION_JUDGE, PhraseJudge, RelationJudge
 from kbq.reading.reranker import rerank
+from kbq.text.queries import Query
 
-TEXTS = ["Warsaw [SEP] river", "Marie Curie [SEP] place of birth", "the river", "Paris [sep] river"]
+QUERIES = list(
+    map(
+        Query.of,
+        (
+            "Warsaw [SEP] river",
+            "Marie Curie [SEP] place of birth",
+            "the river",
+            "Paris [sep] river",
+        ),
+    )
+)
 CPU = torch.device("cpu")
 
 
@@ -31,15 +42,17 @@ def relation_judge(judging_kb: KnowledgeBase) -> RelationJudge:
 def test_it_judges_the_slots_of_its_relations(
     judging_kb: KnowledgeBase, relation_judge: RelationJudge
 ) -> None:
-    assert [relation_judge.judges(text) for text in TEXTS] == [True, False, False, True]
-    assert relation_judge.judges("Warsaw [SEP] River?")  # it is one query for the default model
-    found = judging_kb.query(TEXTS, 6, rerank=0)
+    assert [relation_judge.judges(query) for query in QUERIES] == [True, False, False, True]
+    assert relation_judge.judges(
+        Query.of("Warsaw [SEP] River?")
+    )  # it is one query for the default model
+    found = judging_kb.query([query.text for query in QUERIES], 6, rerank=0)
     own, mixed = (
-        rerank(judging_kb.searcher.reranking.reader, TEXTS, found, 1.0, judge)
+        rerank(judging_kb.searcher.reranking.reader, QUERIES, found, 1.0, judge)
         for judge in (None, relation_judge)
     )
     everywhere = RelationJudge(relation_judge.judge, frozenset({"river", "place of birth"}), "")
-    other = rerank(judging_kb.searcher.reranking.reader, TEXTS, found, 1.0, everywhere)
+    other = rerank(judging_kb.searcher.reranking.reader, QUERIES, found, 1.0, everywhere)
     assert mixed == [other[0], own[1], own[2], other[3]]
     assert own[0] != other[0]
     # The search is worth nothing.

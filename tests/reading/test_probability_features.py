@@ -8,6 +8,7 @@ import pytest
 from kbq.answers import Answer
 from kbq.reading.probability import FEATURES, features
 from kbq.reading.reranker import Candidate
+from kbq.text.queries import Query
 from kbq.words.names import NOWHERE, Naming, PageNaming
 
 TEXT = "Marie Curie was born in Warsaw. The city of Warsaw is in Poland."
@@ -30,7 +31,9 @@ def look(
 def of(
     text: str, looks: list[Candidate], number: int = 0, naming: Naming = NOWHERE
 ) -> dict[str, float]:
-    return dict(zip(FEATURES, features(text, looks, naming)[number].tolist(), strict=True))
+    return dict(
+        zip(FEATURES, features(Query.of(text), looks, naming)[number].tolist(), strict=True)
+    )
 
 
 def test_a_phrase_alone_competes_with_none() -> None:
@@ -150,9 +153,9 @@ def test_of_a_question_what_carries_meaning_is_the_subject() -> None:
 @pytest.mark.parametrize("text", ["who?", "... [SEP] ...", "的 [SEP] 的"])
 def test_strange_queries_have_finite_features(text: str) -> None:
     assert np.isfinite(
-        features(text, [look("Warsaw", 2.0), look("The", -800.0), look("Poland", 900.0)])
+        features(Query.of(text), [look("Warsaw", 2.0), look("The", -800.0), look("Poland", 900.0)])
     ).all()
 
 
 def test_no_phrases_have_none() -> None:
-    assert features("Marie Curie", []).shape == (0, len(FEATURES))
+    assert features(Query.of("Marie Curie"), []).shape == (0, len(FEATURES))

@@ -24,6 +24,7 @@ from kbq.reading.reranker import (
     in_order,
     says_nothing,
 )
+from kbq.text.queries import Query
 
 QUERIES = [
     "Marie Curie [SEP] place of birth",
@@ -34,6 +35,7 @@ QUERIES = [
     "Curie",
 ]
 TEXT = "Marie Curie was born in Warsaw, in Poland."
+ANY = Query.of("who?")
 
 
 def answer(start: int, end: int, score: float, page: str = "1", paragraph: int = 0) -> Answer:
@@ -57,13 +59,17 @@ def places(answers: Sequence[Answer]) -> list[tuple[str, int, int]]:
 
 def test_scores_are_what_is_judged_and_a_share_of_the_search() -> None:
     candidates = [seen(0, 5, 20.0, 1.0), seen(24, 30, 18.0, 2.0), seen(35, 41, 10.0, 1.5)]
-    found = in_order(candidates, 0.25)
+    found = in_order(candidates, 0.25, ANY)
     assert [(one.answer.text, one.answer.score) for one in found] == [
         ("Warsaw", 1.5),
         ("Marie", 1.0),
         ("Poland", -1.0),
     ]
-    assert [one.answer.text for one in in_order(candidates, 0.0)] == ["Warsaw", "Poland", "Marie"]
+    assert [one.answer.text for one in in_order(candidates, 0.0, ANY)] == [
+        "Warsaw",
+        "Poland",
+        "Marie",
+    ]
 
 
 def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
@@ -79,7 +85,7 @@ def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
 
     candidates = [said(2, 11, 4.0), said(23, 29, 1.0), said(35, 42, 4.1)]
     together = SUPPORT * math.log(math.exp(4.0 / SUPPORT) + math.exp(1.0 / SUPPORT))
-    found = in_order(candidates, 0.0, "Ellen [SEP] country of citizenship")
+    found = in_order(candidates, 0.0, Query.of("Ellen [SEP] country of citizenship"))
     assert [(one.answer.text, one.answer.score) for one in found] == [
         ("Norway", pytest.approx(together)),
         ("Denmark", 4.1),
@@ -87,7 +93,7 @@ def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
     ]
     others = [said(2, 11, value, page) for value, page in ((-5.0, "2"), (3.9, "3"), (3.8, "4"))]
     of_others = SUPPORT * math.log(sum(math.exp(value / SUPPORT) for value in (-5.0, 3.9, 3.8)))
-    found = in_order(candidates + others, 0.0, "Ellen [SEP] country of origin")
+    found = in_order(candidates + others, 0.0, Query.of("Ellen [SEP] country of origin"))
     assert [(one.answer.text, one.answer.page_id, one.answer.score) for one in found] == [
         (
             "Norwegian",
@@ -106,7 +112,11 @@ def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
         ("which country?", candidates),
         ("Ellen [SEP] country of origin", apart),
     ):
-        assert [one.answer.score for one in in_order(others, 0.0, query)] == [4.1, 4.0, 1.0]
+        assert [one.answer.score for one in in_order(others, 0.0, Query.of(query))] == [
+            4.1,
+            4.0,
+            1.0,
+        ]
 
 
 def test_of_phrases_that_overlap_the_better_one_is_kept() -> None:
@@ -116,7 +126,7 @@ def test_of_phrases_that_overlap_the_better_one_is_kept() -> None:
         seen(0, 5, 20.0, 2.0),
         seen(0, 11, 20.0, -1.0, page="2"),
     ]
-    assert places([one.answer for one in in_order(candidates, 1.0)]) == [
+    assert places([one.answer for one in in_order(candidates, 1.0, ANY)]) == [
         ("1", 0, 5),
         ("1", 24, 30),
         ("2", 0, 11),
@@ -130,7 +140,7 @@ def test_phrases_with_one_text_support_the_best_of_them() -> None:
         seen(24, 30, 20.0, 0.5, page="2"),
         seen(0, 5, 20.0, 2.5),
     ]
-    found = in_order(candidates, 0.0)
+    found = in_order(candidates, 0.0, ANY)
     together = SUPPORT * math.log(math.exp(1.0 / SUPPORT) + math.exp(0.5 / SUPPORT))
     assert [(one.answer.text, one.answer.page_id) for one in found] == [
         ("Warsaw", "1"),
@@ -143,7 +153,7 @@ def test_phrases_with_one_text_support_the_best_of_them() -> None:
 
 def test_what_overlaps_supports_nothing() -> None:
     candidates = [seen(24, 30, 20.0, 1.0), seen(24, 30, 20.0, 1.0), seen(35, 41, 20.0, 1.5)]
-    assert [(one.answer.text, one.answer.score) for one in in_order(candidates, 0.0)] == [
+    assert [(one.answer.text, one.answer.score) for one in in_order(candidates, 0.0, ANY)] == [
         ("Poland", 1.5),
         ("Warsaw", 1.0),
     ]
@@ -151,12 +161,14 @@ def test_what_overlaps_supports_nothing() -> None:
 
 def test_what_says_nothing_comes_last() -> None:
     candidates = [seen(0, 5, 20.0, 9.0), seen(35, 41, 20.0, 2.0)]
-    found = in_order(candidates, 0.25, "Marie [SEP] employer")
+    found = in_order(candidates, 0.25, Query.of("Marie [SEP] employer"))
     assert [(one.answer.text, one.judged, one.answer.score) for one in found] == [
         ("Poland", 2.0, 2.0),
         ("Marie", -30.0, -30.0),
     ]
-    assert [one.answer.text for one in in_order(candidates, 0.25, "Marie [SEP] birth name")] == [
+    assert [
+        one.answer.text for one in in_order(candidates, 0.25, Query.of("Marie [SEP] birth name"))
+    ] == [
         "Marie",
         "Poland",
     ]
@@ -204,7 +216,7 @@ def test_what_says_nothing_comes_last() -> None:
 def test_some_answers_say_nothing(query: str, before: str, text: str, nothing: bool) -> None:
     context = before + text
     said = Answer(text, 1.0, "1", "", 0, len(before), len(context), context, (0, 1))
-    assert says_nothing(query, said) == nothing
+    assert says_nothing(Query.of(query), said) == nothing
 
 
 def test_the_page_of_the_subject_comes_before_others() -> None:
@@ -215,8 +227,8 @@ def test_the_page_of_the_subject_comes_before_others() -> None:
         ("Ann [SEP] place of birth", ["Warsaw", "Poland"]),  # who has no page among these
         ("Where was Marie Curie born?", ["Warsaw", "Poland"]),
     ):
-        assert [one.answer.text for one in in_order(candidates, 0.25, query)] == texts
-    found = in_order(candidates, 0.25, "Marie Curie [SEP] place of birth")
+        assert [one.answer.text for one in in_order(candidates, 0.25, Query.of(query))] == texts
+    found = in_order(candidates, 0.25, Query.of("Marie Curie [SEP] place of birth"))
     assert [one.answer.score for one in found] == [2.0, 4.0 - ELSEWHERE]
 
 
@@ -226,17 +238,13 @@ def test_the_page_of_the_subject_comes_before_others() -> None:
 )
 def test_two_parents_may_be_a_couple(behind: str, nothing: bool) -> None:
     context = "Kim is a child of Ann" + behind
-    assert (
-        says_nothing("Bo [SEP] spouse", Answer("Ann", 1.0, "1", "", 0, 18, 21, context, (18, 21)))
-        == nothing
-    )
-    assert says_nothing(
-        "Bo [SEP] sibling", Answer("Ann", 1.0, "1", "", 0, 18, 21, context, (18, 21))
-    )
+    answer = Answer("Ann", 1.0, "1", "", 0, 18, 21, context, (18, 21))
+    assert says_nothing(Query.of("Bo [SEP] spouse"), answer) == nothing
+    assert says_nothing(Query.of("Bo [SEP] sibling"), answer)
 
 
 def test_nothing_gives_nothing() -> None:
-    assert in_order([], 1.0) == []
+    assert in_order([], 1.0, ANY) == []
     assert before_others([], [answer(0, 5, 3.0)], "phrase") == [answer(0, 5, 3.0)]
 
 
@@ -448,7 +456,9 @@ def test_a_model_without_a_judge_does_without(kb: KnowledgeBase, qa_checkpoint: 
     with pytest.raises(QueryError, match="has no reader that judges phrases: leave it out"):
         kb.query(QUERIES[0], 3, rerank=10)
     with pytest.raises(ModelError, match="does not judge phrases"):
-        module.rerank(Reader.open(str(qa_checkpoint), "cpu"), ["the river"], [[answer(0, 5, 1.0)]])
+        module.rerank(
+            Reader.open(str(qa_checkpoint), "cpu"), [Query.of("the river")], [[answer(0, 5, 1.0)]]
+        )
 
 
 def test_the_judge_is_stored_with_the_reader(judging_model: Path) -> None:
@@ -469,7 +479,7 @@ def test_the_judge_is_stored_with_the_reader(judging_model: Path) -> None:
 def test_a_heavier_search_wins(judging_kb: KnowledgeBase) -> None:
     plain = judging_kb.query(QUERIES[1], 10, rerank=0)
     reader = judging_kb.searcher.reranking.reader
-    (candidates,) = module.rerank(reader, [QUERIES[1]], [plain], 1e6)
+    (candidates,) = module.rerank(reader, [Query.of(QUERIES[1])], [plain], 1e6)
     found = [replace(one.answer, score=0.0) for one in candidates if not one.is_proposed]
     assert found == [replace(one, score=0.0) for one in plain if replace(one, score=0.0) in found]
 

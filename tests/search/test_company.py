@@ -21,6 +21,7 @@ from kbq.kb import KnowledgeBase
 from kbq.maintain import indexes
 from kbq.model.model import Model
 from kbq.search.search import LexicalScores, SearchContext, Wanted, merged, search
+from kbq.text.queries import Query
 
 K = 3
 QUERIES = random_queries(6, seed=6)
@@ -87,7 +88,7 @@ def by_kind(folder: Path) -> dict[BuiltKind, KnowledgeBase]:
 def asked(
     kb: KnowledgeBase, texts: Sequence[str], backend: Backend, unit: Unit
 ) -> list[list[Answer]]:
-    return kb.searcher.search(texts, SearchOptions(K, unit, backend))
+    return kb.searcher.search(list(map(Query.of, texts)), SearchOptions(K, unit, backend))
 
 
 def of_part(scores: LexicalScores, part: slice) -> LexicalScores:
@@ -103,7 +104,7 @@ def asked_in_parts(
     answers, whole = [], KnowledgeBaseSize.of(kb.searcher.shards)
     for part in whole.parts(count):
         if backend in ("bm25", "sparta"):
-            scores = of_part(kb.searcher.words.scores(QUERIES, backend), part)
+            scores = of_part(kb.searcher.words.scores(list(map(Query.of, QUERIES)), backend), part)
             answers.append([scores.best(query, unit, K) for query in range(len(QUERIES))])
             continue
         lexical: Sequence[LexicalScores] = ()
@@ -111,7 +112,7 @@ def asked_in_parts(
             lexical = [
                 of_part(scores, part)
                 for scores in kb.searcher.words.all_scores(
-                    QUERIES, *kb.searcher.plan(SearchOptions()).weights
+                    list(map(Query.of, QUERIES)), *kb.searcher.plan(SearchOptions()).weights
                 )
             ]
         index = open_index(kb.searcher.shards[part], kb.index, CPU, whole=whole)
@@ -143,8 +144,9 @@ def test_several_kinds_of_answers_are_those_of_single_searches(
     kb = by_kind["exact"]
     plan = kb.searcher.plan(SearchOptions(backend=backend))
     wanted: list[Wanted] = [(10, "phrase"), (K, "page"), (30, "page"), (1, "sentence")]
-    together = kb.searcher._found(QUERIES, plan, *wanted)
-    assert together == [kb.searcher._found(QUERIES, plan, each)[0] for each in wanted]
+    queries = list(map(Query.of, QUERIES))
+    together = kb.searcher._found(queries, plan, *wanted)
+    assert together == [kb.searcher._found(queries, plan, each)[0] for each in wanted]
     assert [len(answers[0]) for answers in together] == [10, K, 30, 1]
 
 
@@ -178,8 +180,8 @@ def test_what_a_reader_says_does_not_depend_on_the_batch(
 ) -> None:
     kb = by_kind["compact"]
     options = SearchOptions(K, unit, reader=str(qa_checkpoint), depth=4)
-    together = kb.searcher.search(QUERIES[:6], options)
-    assert [kb.searcher.search([text], options)[0] for text in QUERIES[:6]] == together
+    together = kb.searcher.search(list(map(Query.of, QUERIES[:6])), options)
+    assert [kb.searcher.search([Query.of(text)], options)[0] for text in QUERIES[:6]] == together
 
 
 def test_one_search_is_that_of_the_only_part(by_kind: dict[BuiltKind, KnowledgeBase]) -> None:

@@ -14,6 +14,7 @@ from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search.search import LexicalScores, SummedBonus
+from kbq.text.queries import Query
 from kbq.words.bm25 import RELATION, query_words
 
 TEXTS = ["Marie Curie [SEP] place of birth", "the river of Paris"]
@@ -37,11 +38,11 @@ def word_scores(kb: KnowledgeBase, text: str) -> dict[tuple[str, int], float]:
     points of a name.
     """
     words, scores = kb.searcher.words, dict[tuple[str, int], float]()
-    terms = query_words(text, words.bm25)
+    terms = query_words(Query.of(text), words.bm25)
     shares = [RELATION if term in ("place", "birth") else 1.0 for term in terms]
     for shard, index in zip(kb.searcher.shards, words.bm25, strict=True):
         of_shard = index.scores(terms, shares)
-        named = words.naming(text).of_shards.get(shard.folder.name)
+        named = words.naming(Query.of(text)).of_shards.get(shard.folder.name)
         if named is not None:
             of_shard[named.paragraphs] += named.points
         for number, page in enumerate(shard.paragraph_pages.tolist()):

@@ -24,6 +24,7 @@ from kbq.serve.knowledge_bases import Folder, OpenedKb, ServedKb
 from kbq.serve.problems import LateError, Metrics, OverloadedError, cost
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import relation_named
+from kbq.text.queries import Query
 
 ONE, TWO = SearchOptions(1), SearchOptions(2)
 
@@ -43,9 +44,9 @@ def batches(served: OpenedKb, monkeypatch: pytest.MonkeyPatch) -> list[list[str]
     seen: list[list[str]] = []
     search = served.kb.searcher.search
 
-    def watched(texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
-        seen.append(list(texts))
-        return search(texts, options)
+    def watched(queries: Sequence[Query], options: SearchOptions) -> list[list[Answer]]:
+        seen.append([query.text for query in queries])
+        return search(queries, options)
 
     monkeypatch.setattr(served.kb.searcher, "search", watched)
     return seen
@@ -253,10 +254,10 @@ def test_the_rest_of_a_large_request_is_waited_for(
     search = served.kb.searcher.search
     begun, free = threading.Event(), threading.Event()
 
-    def held(texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+    def held(queries: Sequence[Query], options: SearchOptions) -> list[list[Answer]]:
         begun.set()
         free.wait()
-        return search(texts, options)
+        return search(queries, options)
 
     async def second() -> float:
         async with (batcher := Batcher(queue=10_000)):
@@ -300,7 +301,7 @@ def test_a_mention_that_needs_a_probability_fails_alone(
         outcomes(batcher, *(batcher.ask(served, [text], options) for text in asked))
     )
     assert "the page of a mention has no probability" in str(mention)
-    assert slot == judging_kb.searcher.search(asked[1:], options)
+    assert slot == judging_kb.searcher.search([Query.of(asked[1])], options)
 
 
 def test_large_requests_wait_for_small_ones_and_do_not_fill_their_queue(
@@ -340,10 +341,10 @@ def test_who_waited_for_a_long_search_is_expected_to_ask_again(
     monkeypatch.setattr("kbq.serve.batcher.RECENT", 100.0)
     search = served.kb.searcher.search
 
-    def slow(texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+    def slow(queries: Sequence[Query], options: SearchOptions) -> list[list[Answer]]:
         nonlocal passed
         passed += 200
-        return search(texts, options)
+        return search(queries, options)
 
     async def mixed() -> None:
         async with (batcher := Batcher(seconds=10_000.0)):

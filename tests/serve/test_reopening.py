@@ -21,6 +21,7 @@ from kbq.serve.batcher import Batcher
 from kbq.serve.knowledge_bases import KnowledgeBases, OpenedKb
 from kbq.serve.problems import Metrics
 from kbq.serve.tools import Tools
+from kbq.text.queries import Query
 
 from .conftest import Running, Serve
 
@@ -99,13 +100,13 @@ def test_all_cells_of_a_request_are_of_one_state(
     before, asked = served.now, list[int]()
     search = before.kb.searcher.search
 
-    def changed_meanwhile(texts: Sequence[str], options: SearchOptions) -> Any:
+    def changed_meanwhile(queries: Sequence[Query], options: SearchOptions) -> Any:
         if not asked:
             changed = KnowledgeBase.open(folder, device="cpu").update([NEW])
             # As the watcher does, which waits for this thread.
             served._opened = OpenedKb("kb", changed)
-        asked.append(len(texts))
-        return search(texts, options)
+        asked.append(len(queries))
+        return search(queries, options)
 
     monkeypatch.setattr(before.kb.searcher, "search", changed_meanwhile)
     pages = before.titles.listed("", 0, 50)[0]

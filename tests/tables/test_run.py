@@ -9,12 +9,15 @@ from kbq.answers import N_RERANKED, SearchOptions
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.tables.run import AnswerCache
+from kbq.text.queries import Query
 
 QUERIES = ["Marie Curie [SEP] place of birth", "Isaac Newton [SEP] employer", "\ud800 [SEP] born"]
 
 
 def test_answers_come_back_as_they_were_found(sample: KnowledgeBase, tmp_path: Path) -> None:
-    found = sample.searcher.search(QUERIES[:2], SearchOptions(N_RERANKED, "phrase"))
+    found = sample.searcher.search(
+        list(map(Query.of, QUERIES[:2])), SearchOptions(N_RERANKED, "phrase")
+    )
     with (tmp_path / "a.jsonl").open("a+b") as file:
         kept = AnswerCache(sample.searcher.shards, file)
         kept.add(QUERIES, [*found, []])

@@ -20,6 +20,7 @@ from kbq.model.model import Model
 from kbq.sample_kb import ARTICLES
 from kbq.storage.reports import Stage, silent
 from kbq.text.normal_forms import folded
+from kbq.text.queries import Query
 from kbq.words import bm25
 from kbq.words.bm25 import BM25Index, bm25_folder, in_pairs, index_bm25, query_words, words_of
 from kbq.words.postings import write_postings
@@ -60,7 +61,7 @@ def test_words_are_those_of_bm25s(texts: list[str]) -> None:
     ],
 )
 def test_words_of_a_query(text: str, words: list[str]) -> None:
-    assert query_words(text) == words
+    assert query_words(Query.of(text)) == words
 
 
 def test_weights_are_those_of_bm25s(pages: list[Page], tmp_path: Path, model: Model) -> None:
@@ -180,7 +181,7 @@ def test_names_of_common_words_find_their_pages(model: Model, tmp_path: Path) ->
     for title in ("The Band", "Yes", "It", "the who"):
         (found,) = kb.query(f"{title} [SEP] origin", k=1, backend="bm25")
         assert found.title.lower() == title.lower()
-    assert query_words("Marie Curie [SEP] origin", kb.searcher.words.bm25) == [
+    assert query_words(Query.of("Marie Curie [SEP] origin"), kb.searcher.words.bm25) == [
         "mari",
         "curi",
         "origin",
@@ -195,7 +196,7 @@ def test_a_word_as_it_is_written_counts_beside_its_letters(model: Model, tmp_pat
     ]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
     words = {
-        text: query_words(f"{text} lies", kb.searcher.words.bm25)
+        text: query_words(Query.of(f"{text} lies"), kb.searcher.words.bm25)
         for text in ("Réunion", "Reunion", "Tó", "Lodž")
     }
     assert words == {
@@ -226,7 +227,7 @@ def test_words_of_an_older_form_are_said_and_built_again(
     with changing(tmp_path / "kb") as manifest:
         write_manifest(tmp_path / "kb", manifest.without_seals([f"{shard.folder.name}/bm25"]))
     old = KnowledgeBase.open(tmp_path / "kb")
-    assert [query_words(text, old.searcher.words.bm25) for text in ("Łódź", "Lodz")] == [
+    assert [query_words(Query.of(text), old.searcher.words.bm25) for text in ("Łódź", "Lodz")] == [
         ["łódź"],
         ["lodz"],
     ]
@@ -236,7 +237,10 @@ def test_words_of_an_older_form_are_said_and_built_again(
     assert f"`kbq verify {tmp_path / 'kb'} --repair` builds it again" in found.problems[0]
     assert kbq.verify(tmp_path / "kb", repair=True).repaired == (f"{shard.folder.name}/bm25",)
     assert not kbq.verify(tmp_path / "kb").problems
-    assert query_words("Lodz", KnowledgeBase.open(tmp_path / "kb").searcher.words.bm25)[0] == "lodz"
+    assert (
+        query_words(Query.of("Lodz"), KnowledgeBase.open(tmp_path / "kb").searcher.words.bm25)[0]
+        == "lodz"
+    )
 
 
 def test_a_subject_is_asked_as_the_one_title_that_reads_the_same_is_written(
@@ -269,7 +273,7 @@ def test_a_subject_is_asked_as_the_one_title_that_reads_the_same_is_written(
         "When was Old Rus' founded?": "When was Old Rus' founded?",
         "Lodz, [START_ENT] Lodz [END_ENT]": "Lodz, [START_ENT] Lodz [END_ENT]",
     }
-    assert {text: words.respelled(text) for text in asked} == asked
+    assert {text: words.respelled(Query.of(text)).text for text in asked} == asked
 
 
 def test_pairs_of_letters_are_the_words_of_scripts_without_blanks() -> None:
@@ -277,4 +281,4 @@ def test_pairs_of_letters_are_the_words_of_scripts_without_blanks() -> None:
         ["韩国", "nexon", "公司"],
         ["emma", "2nd", "ชา", "าว", "วน", "นา"],
     ]
-    assert set(query_words("公司的韩国人")) > {"公司", "韩国", "国人"}
+    assert set(query_words(Query.of("公司的韩国人"))) > {"公司", "韩国", "国人"}

@@ -12,6 +12,7 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.text.normal_forms import folded
+from kbq.text.queries import Query
 from kbq.words import names
 from kbq.words.names import NOWHERE, Naming, PageNaming, SubjectName
 
@@ -39,7 +40,7 @@ def built(pages: Sequence[Page], folder: Path, model: Model) -> KnowledgeBase:
 
 
 def of(kb: KnowledgeBase, subject: str) -> Naming:
-    return kb.searcher.words.naming(f"{subject} [SEP] length")
+    return kb.searcher.words.naming(Query.of(f"{subject} [SEP] length"))
 
 
 def without_brackets(text: str) -> str:
@@ -149,7 +150,7 @@ def test_a_name_is_where_it_stands_in_the_text_itself(subject: str) -> None:
 
 def test_a_question_and_a_mention_name_nobody(kb: KnowledgeBase) -> None:
     asked = "where was Ann Lee born?", "by [START_ENT] Ann Lee [END_ENT]"
-    assert [kb.searcher.words.naming(text) for text in asked] == [NOWHERE, NOWHERE]
+    assert [kb.searcher.words.naming(Query.of(text)) for text in asked] == [NOWHERE, NOWHERE]
 
 
 def test_of_many_paragraphs_the_best_are_read_and_the_others_count(
@@ -166,7 +167,7 @@ def test_of_many_paragraphs_the_best_are_read_and_the_others_count(
 def test_a_page_that_names_the_subject_comes_first(kb: KnowledgeBase) -> None:
     """Of two pages with the same words, the one that has the name gains what it is worth."""
     texts = ["Ann Lee [SEP] length"]
-    (scores,) = kb.searcher.words.all_scores(texts, 4.0, 2.0)
+    (scores,) = kb.searcher.words.all_scores(list(map(Query.of, texts)), 4.0, 2.0)
     index = kb.searcher.words.bm25[0]
     words = index.scores(["ann", "lee", "length"], [1, 1, 0.25])
     named = of(kb, "Ann Lee").of_shards["shard-00000"]

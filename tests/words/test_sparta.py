@@ -19,6 +19,7 @@ from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.tokenizer import WindowShape
+from kbq.text.queries import Query
 from kbq.words import impacts as impacts_module
 from kbq.words.impacts import (
     PieceTokenizer,
@@ -67,7 +68,7 @@ def test_a_paragraph_scores_like_its_best_sentence(
     manifest = add_sparta(tmp_path, manifest, sparta, k=40)
     index, terms = (
         SentenceImpacts(shard, manifest),
-        PieceTokenizer(tmp_path, manifest).terms("the river [SEP] the birth"),
+        PieceTokenizer(tmp_path, manifest).terms(Query.of("the river [SEP] the birth")),
     )
     assert terms == ["the", "river", "the", "birth"]
     (title,) = sparta.tokenizer(["birth"], add_special_tokens=False)["input_ids"]
@@ -184,9 +185,9 @@ def test_a_hybrid_score_adds_both_sources_by_their_weights(
 
     def scores(backend: Backend) -> dict[tuple[str, int], float]:
         weights = (2.0, 3.0) if backend == "hybrid" else (None, None)
-        hits = kb.searcher.search(["the river"], SearchOptions(99, "paragraph", backend, *weights))[
-            0
-        ]
+        hits = kb.searcher.search(
+            [Query.of("the river")], SearchOptions(99, "paragraph", backend, *weights)
+        )[0]
         return {(hit.page_id, hit.paragraph): hit.score for hit in hits}
 
     dense, words, impacts = scores("dense"), scores("bm25"), scores("sparta")
@@ -241,7 +242,7 @@ def test_exported_impacts_score_as_the_index_does(
     manifest = add_sparta(tmp_path, manifest, sparta, k=40)
     documents = [json.loads(line) for line in impact_lines([shard], manifest)]
     assert [one["id"] for one in documents][:3] == ["0:0:0", "0:0:1", "2:0:0"]
-    terms = PieceTokenizer(tmp_path, manifest).terms("the river [SEP] the birth")
+    terms = PieceTokenizer(tmp_path, manifest).terms(Query.of("the river [SEP] the birth"))
     sums = {0: 0.0, 1: 0.0, 2: 0.0}
     for document in documents:
         page = int(document["id"].partition(":")[0])
