@@ -16,8 +16,9 @@ import torch
 from measuring import arguments, cpu_seconds, inputs
 
 from kbq.array_types import Floats
-from kbq.index.base import MAX_TOKENS, Factors
+from kbq.index.base import MAX_TOKENS
 from kbq.index.exact import pieces_at_a_time
+from kbq.index.inner_products import Factors
 from kbq.kb import KnowledgeBase
 from kbq.search.search import search
 

@@ -32,8 +32,9 @@ from kbq.dump.manifest import IMPORTED, LINK, IndexEntry, Manifest
 from kbq.dump.shards import PhraseLimit, Shard, open_array
 from kbq.errors import KnowledgeBaseError
 from kbq.index import gpu_codes
-from kbq.index.base import KnowledgeBaseSize, ShardGroup, ranges, rounded_for_exact_sums
+from kbq.index.base import KnowledgeBaseSize, ShardGroup, ranges
 from kbq.index.cells import CellIndex, Cells, Hits, load_faiss
+from kbq.index.inner_products import rounded_for_exact_sums
 from kbq.storage.machine import available_memory, expect_random_access, map_file, stays_in_memory
 from kbq.storage.reading import reading_from
 from kbq.storage.records import read_record

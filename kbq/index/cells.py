@@ -25,18 +25,8 @@ from torch import Tensor
 from kbq.array_types import Bools, Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError, first_line, is_out_of_memory
-from kbq.index.base import (
-    CPU,
-    Bonus,
-    Candidates,
-    KnowledgeBaseSize,
-    ShardGroup,
-    everything,
-    has_fast_int8,
-    int8_products,
-    ranges,
-    rounded_for_exact_sums,
-)
+from kbq.index.base import CPU, Bonus, Candidates, KnowledgeBaseSize, ShardGroup, everything, ranges
+from kbq.index.inner_products import has_fast_int8, int8_products, rounded_for_exact_sums
 from kbq.storage.machine import expect_random_access, prefetch
 from kbq.storage.reports import Report, Stage, silent
 from kbq.storage.writing import RESUMES, replacing

@@ -21,9 +21,11 @@ from torch.nn.utils.rnn import pad_sequence
 from kbq.array_types import Bools, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.errors import first_line, is_out_of_memory
-from kbq.index.base import KnowledgeBaseSize, out_of_memory_refused, rounded_for_exact_sums
+from kbq.index.base import KnowledgeBaseSize
 from kbq.index.cells import ROTATED_BITS, CellIndex, clusters_for
 from kbq.index.gpu_rows import current
+from kbq.index.inner_products import rounded_for_exact_sums
+from kbq.index.placement import out_of_memory_refused
 
 VECTORS = 128  # starts and ends that are compared with cells together
 COMPARED = 2**27  # vectors × cells at a time: their float64 products take 1 GB
@@ -395,8 +397,8 @@ def _centroids(index: Any, packing: Packing) -> Floats:
 
 
 def _in_steps(vectors: Tensor) -> Tensor:
-    """`base.in_steps` where the vectors are: 2^ROTATED_BITS steps exceed the largest value. Shapes:
-    (…, kept).
+    """`rounded_for_exact_sums` where the vectors are: 2^ROTATED_BITS steps exceed the largest value.
+    Shapes: (…, kept).
     """
     exponents = torch.frexp(vectors.abs().amax(dim=-1, keepdim=True)).exponent
     # A power of two.

@@ -1,8 +1,8 @@
 """Kernels: find the best openings of each piece for a batch of queries in one pass over the rows.
 
 They are written in Triton, which comes with PyTorch's builds for CUDA. Products are exact sums of
-whole numbers, see `base.py`, and stay in registers: those of 64 queries would take 1,024 bytes of
-memory per row, and a row takes 384.
+whole numbers, see `inner_products.py`, and stay in registers: those of 64 queries would take 1,024
+bytes of memory per row, and a row takes 384.
 """
 
 # ruff: noqa: N803

@@ -17,7 +17,8 @@ from torch import Tensor
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.errors import is_out_of_memory
-from kbq.index.base import MAX_TOKENS, Bonus, as_tensor, largest_whole, whole_numbers
+from kbq.index.base import MAX_TOKENS, Bonus
+from kbq.index.inner_products import as_tensor, largest_whole, whole_numbers
 
 PIECE = 32  # rows: a power of two, as many as the longest span or more
 # Rows are filled up to a multiple of this, and one more follows: every piece has one behind it.

@@ -20,7 +20,8 @@ from kbq.dump.manifest import Manifest
 from kbq.dump.page_directory import PagePlace
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError
-from kbq.index.base import Bonus, Index, rounded_for_exact_sums
+from kbq.index.base import Bonus, Index
+from kbq.index.inner_products import rounded_for_exact_sums
 from kbq.search.spans import Spans, TextOf, Units, best_units, find_spans, shared_texts
 from kbq.text.normal_forms import folded
 from kbq.text.queries import MARKERS, Query

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from paragraphs import EncodedParagraph
 
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.index import base, exact
-from kbq.index.base import Factors
+from kbq.index import exact, inner_products
 from kbq.index.exact import BOTH, ExactIndex, _lowers_of_all
+from kbq.index.inner_products import Factors
 
 CPU = torch.device("cpu")
 SIZES = ((1,), (5, 0, 3), (30, 1, 0, 0, 25, 12), (0, 60, 7), (20, 40, 41, 19, 21), tuple(range(40)))
@@ -23,7 +23,7 @@ def in_integers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     wanted = bool(request.param)
     if wanted and not hasattr(torch, "_int_mm"):
         pytest.skip("this torch multiplies no int8")
-    monkeypatch.setattr(base, "has_fast_int8", lambda device: wanted)
+    monkeypatch.setattr(inner_products, "has_fast_int8", lambda device: wanted)
     return wanted
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.index import base, exact, gpu_rows
+from kbq.index import exact, gpu_rows, placement
 from kbq.index.exact import ExactIndex
 from kbq.index.factory import open_index
 from kbq.index.gpu_rows import PIECE, QueryBatch, best_of_pieces
@@ -152,7 +152,7 @@ def test_what_is_made_of_a_chunk_fits_into_what_is_kept_free(
     asked = QueryBatch.of(*random_queries(64, 16), None, DEVICE)
     with Made() as made:
         rows._search(asked, 10)
-    assert 20 < made.bytes / rows._count <= base.WORKING / gpu_rows.CHUNK
+    assert 20 < made.bytes / rows._count <= placement.WORKING / gpu_rows.CHUNK
 
 
 @pytest.mark.usefixtures("with_kernels")

@@ -12,18 +12,13 @@ from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
-from kbq.index import base, exact, factory
-from kbq.index.base import (
-    MAX_TOKENS,
-    bytes_of,
-    devices_for,
-    has_fast_int8,
-    out_of_memory_refused,
-    spread,
-)
+from kbq.index import exact, factory, placement
+from kbq.index.base import MAX_TOKENS
 from kbq.index.cells import Clusters
 from kbq.index.exact import ExactIndex
 from kbq.index.factory import build_missing, choose_place, open_index
+from kbq.index.inner_products import has_fast_int8
+from kbq.index.placement import bytes_of, devices_for, out_of_memory_refused, spread
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search.search import SearchContext, search
@@ -71,7 +66,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, int]:
     # Of which this process uses 500.
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda gpu: 1_500)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda gpu: 500)
-    monkeypatch.setattr(base, "WORKING", 18_000)
+    monkeypatch.setattr(placement, "WORKING", 18_000)
     return free
 
 
@@ -111,9 +106,9 @@ def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there(
     random_shard: Callable[..., Shard],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(base, "WORKING", 2 * 10**9)
-    monkeypatch.setattr(base, "BATCH_NUMBERS", 10**9)
-    monkeypatch.setattr(base, "bytes_of", lambda shard: 35 * 10**9)
+    monkeypatch.setattr(placement, "WORKING", 2 * 10**9)
+    monkeypatch.setattr(placement, "BATCH_NUMBERS", 10**9)
+    monkeypatch.setattr(placement, "bytes_of", lambda shard: 35 * 10**9)
     two_gpus |= {ONE: 42 * 10**9, TWO: 32 * 10**9}
     shards = [random_shard(1), random_shard(1, seed=1)]
     message = r"needs 74\.0 GB of GPU memory, but only 42\.0 GB on cuda:0, 32\.0 GB on cuda:1 are free: use dev"
@@ -245,7 +240,7 @@ def test_the_code_for_gpus_finds_the_same_on_a_cpu(
     starts, ends = queries_like(shard).transpose(1, 0, 2)
     (truth,) = ExactIndex([shard], [CPU]).candidates(starts, ends, 5)
     monkeypatch.setattr(exact, "BLOCK_SCORES", 2**20)
-    monkeypatch.setattr("kbq.index.base.has_fast_int8", lambda device: fast)
+    monkeypatch.setattr("kbq.index.inner_products.has_fast_int8", lambda device: fast)
     (found,) = ExactIndex([shard], [CPU]).candidates(starts, ends, 5)
     for one, other in zip(truth, found, strict=True):
         sure = one.complete_above  # rounding decides about others
@@ -266,8 +261,8 @@ def test_what_is_made_of_a_block_fits_into_what_is_kept_free(
     # Limbs together, and once more where the last rows are joined.
     sums = 2 * rows * 2 * queries if in_integers else 0
     alone = rows * queries
-    assert 4 * (made + sums + alone) <= base.WORKING
-    assert made + sums + alone <= rows * (dim + base.BATCH_NUMBERS) or queries > 64
+    assert 4 * (made + sums + alone) <= placement.WORKING
+    assert made + sums + alone <= rows * (dim + placement.BATCH_NUMBERS) or queries > 64
     assert rows >= 2**16 or queries > 64  # and is worth the launch
 
 
@@ -284,7 +279,7 @@ def places(
     shard = random_shard(*[30] * 10, dim=384)
     entries = [IndexEntry("compact", filter=1.0), IndexEntry("disk", filter=1.0), IndexEntry()]
     build_missing([shard], entries[0], np.eye(384, dtype=np.float32))
-    monkeypatch.setattr(base, "WORKING", 0)
+    monkeypatch.setattr(placement, "WORKING", 0)
     monkeypatch.setattr(factory, "CODES_WORKING", 0)
     monkeypatch.setattr(factory, "codes_work", lambda device: None)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda gpu: 0)
@@ -406,6 +401,6 @@ def test_a_gpu_finds_the_same_cells() -> None:
 def test_a_gpu_that_is_too_small_is_said(
     random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "bytes_of", lambda shard: 2**50)
+    monkeypatch.setattr(placement, "bytes_of", lambda shard: 2**50)
     with pytest.raises(KnowledgeBaseError, match=r"needs 1125899\.\d GB of GPU memory, but only"):
         open_index([random_shard(30)], IndexEntry(), torch.device("cuda"))

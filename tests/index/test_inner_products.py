@@ -8,8 +8,8 @@ import torch
 from paragraphs import EncodedParagraph
 
 from kbq.dump.shards import Shard
-from kbq.index import base
-from kbq.index.base import (
+from kbq.index import inner_products
+from kbq.index.inner_products import (
     Factors,
     float32_products,
     in_tiles,
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(params=[True, False], ids=["integers", "floats"])
 def in_integers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(base, "has_fast_int8", lambda device: bool(request.param))
+    monkeypatch.setattr(inner_products, "has_fast_int8", lambda device: bool(request.param))
     return bool(request.param)
 
 
@@ -82,7 +82,7 @@ def test_the_error_covers_scores_that_cancel_out() -> None:
 
 @pytest.mark.parametrize("tiles", [True, False])
 def test_integer_products(tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "cpu_has", lambda feature: tiles)
+    monkeypatch.setattr(inner_products, "cpu_has", lambda feature: tiles)
     # High limbs, then low ones, of 2 vectors.
     limbs = torch.tensor([[1, -1], [2, 0], [3, 5], [4, 0]], dtype=torch.int8)
     rows = torch.tensor([[3, 10], [-3, 0]], dtype=torch.int8)
@@ -96,9 +96,9 @@ def test_integer_products(tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_that_no_cache_holds_are_multiplied_in_parts(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "cpu_has", lambda feature: False)
-    monkeypatch.setattr(base, "CACHED", 6 * 16)
-    monkeypatch.setattr(base, "FETCHED", 3)
+    monkeypatch.setattr(inner_products, "cpu_has", lambda feature: False)
+    monkeypatch.setattr(inner_products, "CACHED", 6 * 16)
+    monkeypatch.setattr(inner_products, "FETCHED", 3)
     seen: list[int] = []
     multiply = torch._int_mm
 
@@ -161,7 +161,7 @@ def test_final_scores_are_exact_sums(
 def test_float32_products_are_those_of_all_rows_at_once(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.index.base.FLOAT_BLOCK", 7)
+    monkeypatch.setattr("kbq.index.inner_products.FLOAT_BLOCK", 7)
     source = torch.Generator().manual_seed(0)
     vectors = torch.randint(-127, 128, (rows, 16), dtype=torch.int8, generator=source)
     queries = torch.randn(3, 16, generator=source)

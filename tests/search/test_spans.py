@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from paragraphs import EncodedParagraph
 
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.index.base import Candidates, rounded_for_exact_sums
+from kbq.index.base import Candidates
 from kbq.index.exact import ExactIndex
+from kbq.index.inner_products import rounded_for_exact_sums
 from kbq.search.spans import Spans, find_spans, paragraph_spans, range_argmax, reach
 
 Make = Callable[..., EncodedParagraph]
