@@ -25,7 +25,7 @@ from measuring import arguments
 from service import Service, serving
 
 from kbq.kb import KnowledgeBase
-from kbq.serve.knowledge_bases import edits, words_of
+from kbq.serve.titles import edits, words_of
 from kbq.tables.tables import read_table
 from kbq.text.normal_forms import normalised
 from kbq.text.queries import slot_of

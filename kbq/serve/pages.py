@@ -3,7 +3,7 @@
 import asyncio
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -21,6 +21,7 @@ import kbq
 from kbq.answers import CONTEXT, Answer, SearchOptions, percentage
 from kbq.asking.searcher import Searcher
 from kbq.corpus.pages import SAFE
+from kbq.dump.page_directory import Titles
 from kbq.errors import KbqError
 from kbq.serve.api import ClientObject, KbName, QNumber, json_only, relations_asked
 from kbq.serve.documents import documents_of
@@ -327,13 +328,11 @@ async def read(
     suffix = PurePath(name).suffix.lower().replace(".txt", ".csv")
     if suffix not in SUFFIXES:
         raise RefusedError(422, f"{name!r:.80} is no table: its name ends in {', '.join(SUFFIXES)}")
-    titles = services.kbs.named(kb).titles
-    return await asyncio.to_thread(_read, await request.body(), suffix, sheet, titles.has)
+    titles = services.kbs.named(kb).kb.searcher.titles
+    return await asyncio.to_thread(_read, await request.body(), suffix, sheet, titles)
 
 
-def _read(
-    content: bytes, suffix: str, sheet: str, is_title: Callable[[str], bool]
-) -> dict[str, Any]:
+def _read(content: bytes, suffix: str, sheet: str, titles: Titles) -> dict[str, Any]:
     notes: list[str] = []
     with TemporaryDirectory() as folder:
         path = Path(folder, f"table{suffix}")
@@ -351,7 +350,7 @@ def _read(
         "rows": rows,
         "sheets": sheets,
         "sheet": chosen,
-        "subject": subject_column(table, is_title),
+        "subject": subject_column(table, lambda text: bool(titles.pages(text))),
         "notes": [note.replace(str(path), "the file") for note in notes],
     }
 

@@ -33,7 +33,7 @@ from kbq.english.statements import is_no_thing
 from kbq.errors import KbqError
 from kbq.serve.filling import Services, SlotFiller, WithServices
 from kbq.serve.guard import RECONCILE, refuse_foreign
-from kbq.serve.knowledge_bases import NamedPage, escaped_id, unescaped_id
+from kbq.serve.knowledge_bases import escaped_id, unescaped_id
 from kbq.serve.pages import rendered
 from kbq.serve.problems import (
     LONGEST,
@@ -43,6 +43,7 @@ from kbq.serve.problems import (
     refuse_long,
     refuse_more,
 )
+from kbq.serve.titles import NamedPage
 from kbq.tables.claims import Claim, written
 from kbq.tables.relations import Slot, relation_named
 from kbq.tables.tables import cell_text, is_empty, subject_of

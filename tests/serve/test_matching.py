@@ -16,7 +16,7 @@ from kbq.dump.page_directory import Pages
 from kbq.dump.shards import Shard
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.serve.knowledge_bases import MISTYPED, SIMILAR, TitleWords, edits
+from kbq.serve.titles import MISTYPED, SIMILAR, TitleWords, edits
 
 TITLES = [
     "Marie Curie", "Pierre Curie", "Emma", "EMMA", "War and Peace", "Łódź", "1984", "Peace", "!!!", "Marie Curie", "C#",
