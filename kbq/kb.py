@@ -33,7 +33,7 @@ from kbq.answers import (
 )
 from kbq.asking.searcher import Searcher, SearchTarget, SearchTargetKwargs, search_options
 from kbq.dump.manifest import read_manifest
-from kbq.dump.options import TERMS, BuildKwargs, SyncKwargs, UpdateKwargs, build_options
+from kbq.dump.options import RECALL, TERMS, BuildKwargs, SyncKwargs, UpdateKwargs, build_options
 from kbq.dump.page_encoder import processes
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import build_missing
@@ -47,10 +47,10 @@ from kbq.model.model import Model, model_of
 from kbq.model.queries import readable_queries
 from kbq.options import refuse_unknown_options
 from kbq.progress import LateBar, warn
-from kbq.reading.probability import HIDDEN
 from kbq.sample_kb import sample_folder
 from kbq.storage.paths import as_iterable, as_path
 from kbq.storage.reports import unheard
+from kbq.training.settings import HIDDEN
 from kbq.words.bm25 import index_bm25
 from kbq.words.impacts import impact_lines, index_sparta
 
@@ -828,7 +828,7 @@ class KnowledgeBase:
     def index_vectors(
         self,
         kind: WantedKind = "auto",
-        recall: float = 0.99,
+        recall: float = RECALL,
         queries: Sequence[str] = (),
         filter: float | None = None,
         ray: str | None = None,

@@ -24,6 +24,7 @@ class Option:
     default: str | None = None  # text that the help shows, if the default depends on other things
     flag: str = ""  # name on the command line, if it does not follow from the field's
     metavar: str | None = None
+    env: str | None = None  # environment variable that a command reads it from, too
 
 
 class Declared(NamedTuple):

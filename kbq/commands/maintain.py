@@ -32,7 +32,7 @@ from kbq.commands.options import (
     takes,
 )
 from kbq.commands.terminal import note, tell, typed_command
-from kbq.dump.options import TERMS, BuildOptions
+from kbq.dump.options import RECALL, TERMS, BuildOptions
 from kbq.errors import ClusterError, KbqError
 from kbq.progress import Bar
 
@@ -228,7 +228,7 @@ def index_vectors(
     recall: Annotated[
         float,
         typer.Option(min=0.0, max=1.0, help="Share of the ten best phrases that it must find."),
-    ] = 0.99,
+    ] = RECALL,
     queries: Annotated[
         str | None,
         typer.Option(

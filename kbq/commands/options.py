@@ -177,6 +177,7 @@ def typer_option(one: Declared) -> Any:
             min=option.least,
             max=option.most,
             metavar=option.metavar,
+            envvar=option.env,
             show_default=option.default or True,
         ),
     ]

@@ -16,10 +16,13 @@ from kbq.commands.options import (
     Json,
     Ray,
     TunedModel,
+    fields_of,
     refuse_given,
+    takes,
 )
 from kbq.commands.terminal import note, tell
 from kbq.errors import KbqError
+from kbq.serve.settings import SERVICE, ServeSettings, ServiceOptions
 
 if TYPE_CHECKING:
     from kbq.serve.knowledge_bases import Folder
@@ -28,6 +31,7 @@ app = typer.Typer()
 
 
 @app.command(rich_help_panel=SERVE)
+@takes(ServiceOptions)
 def serve(
     context: typer.Context,
     kbs: Annotated[
@@ -36,24 +40,7 @@ def serve(
             metavar="KB", help="Folders, or NAME=FOLDER; by default the bundled sample."
         ),
     ] = None,
-    host: Annotated[
-        str,
-        typer.Option(envvar="KBQ_HOST", help="Address to listen at; other machines need a key."),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, envvar="KBQ_PORT", help="Port to listen at; 0: any free one."
-        ),
-    ] = 8000,
-    public_url: Annotated[
-        str,
-        typer.Option(
-            envvar="KBQ_PUBLIC_URL",
-            show_default=False,
-            help="Address at which others reach the service, such as https://kbq.example.",
-        ),
-    ] = "",
+    options: ServiceOptions = SERVICE,
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,24 +55,6 @@ def serve(
             help="File with one key per line; all but /healthz and /readyz need one.",
         ),
     ] = None,
-    queue: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=100_000,
-            envvar="KBQ_QUEUE",
-            help="How many queries may wait; more are refused.",
-        ),
-    ] = 256,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            max=3600,
-            envvar="KBQ_SECONDS",
-            help="Time to answer a request, and to shut down.",
-        ),
-    ] = 30.0,
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,12 +84,6 @@ def serve(
             help="With --edit: folder of these knowledge bases and their documents.",
         ),
     ] = Path("knowledge-bases"),
-    log_queries: Annotated[
-        bool,
-        typer.Option(
-            "--log-queries", envvar="KBQ_LOG_QUERIES", help="Also log the text of queries."
-        ),
-    ] = False,
     open_browser: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser.")
     ] = False,
@@ -134,21 +97,16 @@ def serve(
     try:
         from kbq.serve.app import serve as serve_until_told
         from kbq.serve.editing import built_in
-        from kbq.serve.guard import ServeSettings, read_keys
+        from kbq.serve.guard import read_keys
         from kbq.serve.knowledge_bases import open_knowledge_bases
     except ModuleNotFoundError as error:
         raise _missing("kbq serve", error) from None
     settings = ServeSettings(
-        host,
-        port,
-        public_url,
-        tuple(allow_origin or ()),
-        read_keys(api_key_file) if api_key_file else (),
-        queue,
-        seconds,
-        log_queries,
-        decisions or (folder if edit else None),
-        folder if edit else None,
+        **fields_of(options),
+        allow_origin=tuple(allow_origin or ()),
+        keys=read_keys(api_key_file) if api_key_file else (),
+        decisions=decisions or (folder if edit else None),
+        edit=folder if edit else None,
     )
     made = {} if not edit else built_in(folder)
     given = [*(kbs or []), *(f"{name}={path}" for name, path in made.items())]

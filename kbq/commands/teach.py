@@ -26,6 +26,7 @@ from kbq.commands.terminal import note, tell, typed_command
 from kbq.options import declared
 from kbq.progress import Bar
 from kbq.training.settings import (
+    HIDDEN,
     PAPER,
     PAPER_TUNING,
     FinetuningSettings,
@@ -183,7 +184,7 @@ def calibrate(
         typer.Option(
             min=0.0, max=1.0, help="Share of the queries asked again without their pages."
         ),
-    ] = 0.3,
+    ] = HIDDEN,
     options: SearchOptions = SEARCH,
     model: TunedModel = None,
     device: Device = "auto",

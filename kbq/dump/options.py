@@ -14,6 +14,7 @@ from kbq.storage.reports import Note, Report
 if TYPE_CHECKING:
     from kbq.dump.shards import Counts
 
+RECALL = 0.99  # share of the ten best phrases of exact search that an index must find
 TERMS = 500  # kept for each sentence: in the paper, 500 reach an MRR of 0.77, and all terms 0.79
 
 

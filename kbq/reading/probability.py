@@ -64,8 +64,6 @@ QUESTION_WORDS = re.compile(
 CALIBRATION = "calibration.json"
 CALIBRATION_OF_CELLS = "calibration-of-cells.json"  # optional: the other one holds for cells, too
 FORMAT = 2  # 2: phrases that mean the same support each other
-# Share of the queries that are asked again without the texts that answer them, to fit one.
-HIDDEN = 0.3
 PENALTY = 1.0  # price of half the sum of squared weights
 # Price of half their squared distance from those of another calibration, if there is one.
 BELIEF = 30.0

@@ -21,9 +21,9 @@ from typing import Any, Self, TypeVar
 
 from kbq.answers import Answer, Result, SearchOptions
 from kbq.kb import KnowledgeBase
-from kbq.serve.guard import QUEUE, SECONDS
 from kbq.serve.knowledge_bases import OpenedKb
 from kbq.serve.problems import LateError, Metrics, OverloadedError, cost, weight
+from kbq.serve.settings import SERVICE
 from kbq.text.queries import Query
 
 T = TypeVar("T")
@@ -78,7 +78,10 @@ class Batcher:
     """The queue and the one thread that searches, which runs within `async with`."""
 
     def __init__(
-        self, queue: int = QUEUE, seconds: float = SECONDS, metrics: Metrics | None = None
+        self,
+        queue: int = SERVICE.queue,
+        seconds: float = SERVICE.seconds,
+        metrics: Metrics | None = None,
     ) -> None:
         """`queue`: queries that wait at most. `seconds`: for a request, unless its caller names
         another deadline.

@@ -13,9 +13,9 @@ from kbq.answers import N_RERANKED, TOP, Answer, SearchOptions
 from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
 from kbq.serve.batcher import Batcher
-from kbq.serve.guard import ServeSettings
 from kbq.serve.knowledge_bases import KnowledgeBases, OpenedKb
 from kbq.serve.problems import Metrics, OverloadedError
+from kbq.serve.settings import ServeSettings
 from kbq.tables.claims import Claim
 from kbq.tables.deciding import Decider
 from kbq.tables.fill import Filling

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import binascii
 import hmac
-import ipaddress
 import logging
 import re
 import time
@@ -22,6 +21,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from kbq.errors import KbqError
 from kbq.serve.problems import MOST_TEXT, LateError, OverloadedError, RefusedError, response_to
+from kbq.serve.settings import ServeSettings
 from kbq.storage.lines import read_lines
 from kbq.storage.reading import LARGEST
 
@@ -30,12 +30,7 @@ if TYPE_CHECKING:
 
     from kbq.serve.problems import Metrics
 
-HOST = "127.0.0.1"
-PORT = 8000
-QUEUE = 256  # queries that wait at most
-SECONDS = 30.0  # time for a request, and for a service that is stopped to end
 SHORTEST_KEY = 16  # characters
-EVERYWHERE = ("0.0.0.0", "::", "")
 # Routes for those who watch over the process: without key, whatever the Host.
 OPEN = ("/healthz", "/readyz")
 # What OpenRefine asks: it can send no header, and is asked from any origin.
@@ -63,80 +58,6 @@ HEADERS = {
 DESCRIPTION = "/openapi.json"  # is the same for every knowledge base
 SCHEMES = 'Basic realm="kbq", charset="UTF-8"'
 log = logging.getLogger("kbq.serve")
-
-
-@dataclass(frozen=True, slots=True)
-class ServeSettings:
-    """How a service is reached, and how much it takes on; see `kbq serve --help`.
-
-    Raises KbqError if a value has no meaning, or others would reach the service without a key.
-    """
-
-    host: str = HOST
-    port: int = PORT  # 0: any that is free
-    public_url: str = ""  # the address that others use, where that is not host and port
-    allow_origin: tuple[str, ...] = ()  # origins whose scripts may call the API from a browser
-    keys: tuple[str, ...] = ()  # a request needs one of them; none: every request is answered
-    queue: int = QUEUE
-    seconds: float = SECONDS
-    log_queries: bool = False
-    # The folder that keeps decisions made on the page, or None if browsers keep them.
-    decisions: Path | None = None
-    # The folder of knowledge bases that are made on the page, or None if none are.
-    edit: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.edit is not None and (
-            self.public_url or self.allow_origin or not is_loopback(self.host)
-        ):
-            others = self.public_url or ", ".join(self.allow_origin) or self.host or "every address"
-            raise KbqError(
-                f"--edit takes documents from this machine alone, and {others} is not this "
-                "machine: leave one of them out, or build with `kbq build`",
-                is_usage=True,
-            )
-        if not is_loopback(self.host) and not self.keys:
-            raise KbqError(
-                f"{self.host or 'every address'} can be reached by others: give an --api-key-file",
-                is_usage=True,
-            )
-        if self.host in EVERYWHERE and not self.public_url:
-            raise KbqError(
-                "a service at every address needs --public-url, the address that others use",
-                is_usage=True,
-            )
-        for name, url in (
-            ("public-url", self.public_url),
-            *(("allow-origin", one) for one in self.allow_origin),
-        ):
-            parts = urlsplit(url)
-            if url and (
-                parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/")
-            ):
-                raise KbqError(
-                    f"--{name} is {url!r}: write scheme and host, such as https://kbq.example",
-                    is_usage=True,
-                )
-
-    @property
-    def hosts(self) -> frozenset[str]:
-        """The names that requests may use for the service, without ports."""
-        public = {urlsplit(self.public_url).hostname or ""} if self.public_url else set()
-        return frozenset(
-            {"127.0.0.1", "localhost", "::1", self.host.lower(), *public} - set(EVERYWHERE)
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached only from its own machine.
-
-    >>> is_loopback("localhost"), is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("0.0.0.0")
-    (True, True, True, False)
-    """
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def read_keys(path: Path) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from kbq.options import Option, check
 Objective = Literal["kilt", "phrase", "page"]
 Term = Literal["joint", "start", "end"]
 TERMS: tuple[Term, ...] = get_args(Term)
+# Share of the queries that are asked again without the texts that answer them, to fit a calibration.
+HIDDEN = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,6 @@ from kbq.model.queries import readable_queries
 from kbq.reading.phrase_windows import ReadWindow, read_around
 from kbq.reading.probability import (
     FEATURES,
-    HIDDEN,
     Calibration,
     chances_of,
     features,
@@ -63,6 +62,7 @@ from kbq.text.queries import Query
 from kbq.text.whole_words import whole_words
 from kbq.training.losses import marginal_losses
 from kbq.training.output_folder import versions
+from kbq.training.settings import HIDDEN
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation
 
 DEEPER = 4  # times as many phrases are searched for, where pages are hidden

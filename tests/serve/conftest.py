@@ -15,8 +15,8 @@ import pytest
 from kbq.kb import KnowledgeBase
 from kbq.serve.app import address, create_app, listen, server_of
 from kbq.serve.filling import Services
-from kbq.serve.guard import ServeSettings
 from kbq.serve.knowledge_bases import Folder, open_knowledge_bases
+from kbq.serve.settings import ServeSettings
 
 Serve = Callable[..., "Running"]
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kbq.errors import KbqError, for_commands
-from kbq.serve.guard import ServeSettings, read_keys
+from kbq.serve.guard import read_keys
+from kbq.serve.settings import ServeSettings
 
 from .conftest import Running, Serve
 

@@ -13,7 +13,7 @@ import pytest
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.serve.editing import built_in
-from kbq.serve.guard import ServeSettings
+from kbq.serve.settings import ServeSettings
 from kbq.tables.tables import read_table
 
 from .conftest import Running, Serve, running
