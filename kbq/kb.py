@@ -38,7 +38,7 @@ from kbq.dump.page_encoder import processes
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import build_missing
 from kbq.maintain.build import build
-from kbq.maintain.changes import Changes
+from kbq.maintain.changes import NOTHING_DONE, Changes, Outcome
 from kbq.maintain.compact import compact
 from kbq.maintain.delete import delete, page_ids
 from kbq.maintain.indexes import IndexSpec, add_index
@@ -99,10 +99,6 @@ class KnowledgeBase:
     progress.
     """
 
-    bad_lines = 0  # lines skipped by the build or update that returned this object
-    changes = Changes()  # made by the update, sync or delete that made this object
-    index_bytes = 0  # size of the index of words that was added when this object was made
-
     def __init__(
         self,
         folder: Path,
@@ -110,9 +106,12 @@ class KnowledgeBase:
         model: Model | Callable[[], Model],
         where: SearchTarget = HERE,
         lazy: bool = False,
+        outcome: Outcome = NOTHING_DONE,
     ) -> None:
         """Open what a manifest describes, with a model or with what opens it; use `open` or `build`
         instead.
+
+        `outcome`: of the call that returns this object.
         """
         self.folder = folder
         self.manifest = manifest
@@ -121,8 +120,9 @@ class KnowledgeBase:
         self._where = where
         self._is_lazy = lazy
         self._is_closed = False
+        self._outcome = outcome
         if not lazy:
-            self.searcher  # noqa: B018 - opens it
+            self.searcher = self._opened_searcher()
 
     # Build and open
 
@@ -168,9 +168,7 @@ class KnowledgeBase:
         with _told(f"building {folder}", reports, corpus) as reported:
             reported |= {"start_encoders": start_encoders, "device": device}
             manifest, opened, bad_lines = build(corpus, folder, model, settings, **reported)
-        kb = cls(folder, manifest, opened, lazy=lazy)
-        kb.bad_lines = bad_lines
-        return kb
+        return cls(folder, manifest, opened, lazy=lazy, outcome=Outcome(bad_lines=bad_lines))
 
     @classmethod
     def open(
@@ -271,14 +269,17 @@ class KnowledgeBase:
             raise KnowledgeBaseError(
                 f"the knowledge base {self.folder} has been closed: open it again"
             )
+        return self._opened_searcher()
+
+    def _opened_searcher(self) -> Searcher:
         searcher = Searcher(self.folder, self.manifest, self._where, self.model)
         self.manifest = searcher.manifest
         self.index = searcher.index
         return searcher
 
-    def _reopened(self, manifest: Manifest) -> Self:
+    def _reopened(self, manifest: Manifest, outcome: Outcome = NOTHING_DONE) -> Self:
         """Reopen after a change, with the same settings."""
-        return type(self)(self.folder, manifest, self._model, self._where, self._is_lazy)
+        return type(self)(self.folder, manifest, self._model, self._where, self._is_lazy, outcome)
 
     def close(self) -> None:
         """Release files, indexes and networks. Any later use raises KnowledgeBaseError; closing
@@ -302,6 +303,21 @@ class KnowledgeBase:
         )
 
     # Look
+
+    @property
+    def changes(self) -> Changes:
+        """What the update, sync or delete changed that returned this object."""
+        return self._outcome.changes
+
+    @property
+    def bad_lines(self) -> int:
+        """How many lines the build or update skipped that returned this object."""
+        return self._outcome.bad_lines
+
+    @property
+    def index_bytes(self) -> int:
+        """The size of the index of words that was added when this object was returned."""
+        return self._outcome.index_bytes
 
     @property
     def counts(self) -> Counts:
@@ -351,7 +367,12 @@ class KnowledgeBase:
         """
         opened = self._reopened(read_manifest(self.folder))
         self.close()
-        self.__dict__.update(opened.__dict__)
+        self.manifest = opened.manifest
+        self.index = opened.index
+        self._outcome = opened._outcome
+        if not self._is_lazy:
+            self.searcher = opened.searcher
+        self._is_closed = False
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -782,10 +803,7 @@ class KnowledgeBase:
                 start_encoders=processes(options.workers),
                 **reported,
             )
-        kb = self._reopened(manifest)
-        kb.changes = changes
-        kb.bad_lines = bad_lines
-        return kb
+        return self._reopened(manifest, Outcome(changes, bad_lines))
 
     @property
     def _changeable(self) -> Path:
@@ -807,9 +825,7 @@ class KnowledgeBase:
         not there; it names all of these.
         """
         manifest, changes = delete(self._changeable, page_ids(pages), missing_ok)
-        kb = self._reopened(manifest)
-        kb.changes = changes
-        return kb
+        return self._reopened(manifest, Outcome(changes))
 
     def compact(self, threshold: float = 0.0, report: Report | None = None) -> Self:
         """Write shards again without their deleted pages, and join small ones; nothing is encoded
@@ -880,9 +896,7 @@ class KnowledgeBase:
     def _with_words(self, index: Callable[[Path, Report], int], report: Report | None) -> Self:
         with LateBar(f"indexing {self.folder}") as bar:
             size = index(self._changeable, bar.to("stage", report))
-        kb = self._reopened(read_manifest(self.folder))
-        kb.index_bytes = size
-        return kb
+        return self._reopened(read_manifest(self.folder), Outcome(index_bytes=size))
 
 
 @contextmanager

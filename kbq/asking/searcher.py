@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -109,9 +109,6 @@ class Searcher:
         """Open the shards, what searches them (an index here or, on a cluster, many), and the
         words.
         """
-        # A manifest that has been replaced may have left these.
-        for name in ("pages", "titles", "_opened_index"):
-            self.__dict__.pop(name, None)
         folder = self.folder
         manifest = self.manifest
         where = self.where
@@ -125,6 +122,9 @@ class Searcher:
         with manifest.damage_explained(folder):
             # An index looks at its own files.
             self.shards = manifest.open_shards(folder, manifest.parts())
+            self.pages = Pages(self.shards)
+            self.titles = Titles(self.shards)
+            self._index: Index | None = None  # of all shards, once it is searched here
             shown: list[Bools] = []  # pages of each shard that may be answered with
             if where.pages:
                 shown, unknown = self.pages.chosen(where.pages)
@@ -144,7 +144,7 @@ class Searcher:
                 opens = partial(Searcher, folder.absolute(), manifest, alone)
                 self.answerers = Answerers(opens, self.model, where.workers)
             elif where.ray is None:
-                self._opened_index  # noqa: B018 - opens it
+                self._index = self._opened_index()
             else:
                 from kbq.cluster.searcher import open_searcher
 
@@ -155,24 +155,19 @@ class Searcher:
                 )
             self.words = WordIndexes(folder, manifest, self.shards)
 
-    @cached_property
-    def pages(self) -> Pages:
-        return Pages(self.shards)
-
-    @cached_property
-    def titles(self) -> Titles:
-        return Titles(self.shards)
-
-    @cached_property
     def _opened_index(self) -> Index:
-        """The index of all shards; where others search, it is opened here when it is asked for."""
         device = self.model.device if self.place is None else self.place.device
         return open_index(self.shards, self.index, device, self.where.device == "auto")
 
     @property
     def search_context(self) -> SearchContext:
-        """The parts of the knowledge base that a search in this process reads."""
-        return SearchContext(self.shards, self._opened_index, self.model.config.length_penalty)
+        """The parts of the knowledge base that a search in this process reads.
+
+        Where others search, the index is opened here when it is first asked for.
+        """
+        if self._index is None:
+            self._index = self._opened_index()
+        return SearchContext(self.shards, self._index, self.model.config.length_penalty)
 
     @property
     def batch_size(self) -> int:

@@ -36,6 +36,18 @@ class Changes:
         return f"+{self.added:,} ~{self.replaced:,} −{self.deleted:,} ={self.unchanged:,}"
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call has done that builds or changes a knowledge base."""
+
+    changes: Changes = Changes()
+    bad_lines: int = 0  # lines of the corpus that were skipped
+    index_bytes: int = 0  # size of the index of words that was added
+
+
+NOTHING_DONE = Outcome()
+
+
 class Comparison:
     """Compares the pages of a corpus, one by one, with those of a knowledge base."""
 
