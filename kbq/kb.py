@@ -890,7 +890,7 @@ class KnowledgeBase:
         """Add the impacts that a SPARTA model has learned, the strongest `terms` of each sentence."""
         device = self._where.device
         return self._with_words(
-            lambda folder, told: index_sparta(folder, model, terms, device, told), report
+            lambda folder, reported: index_sparta(folder, model, terms, device, reported), report
         )
 
     def _with_words(self, index: Callable[[Path, Report], int], report: Report | None) -> Self:

@@ -50,7 +50,7 @@ class Declared(NamedTuple):
 @cache
 def declared(record: Any) -> tuple[Declared, ...]:
     hints = get_type_hints(record, include_extras=True)
-    found = []
+    options = []
     for field in fields(record):
         hint = hints[field.name]
         if get_origin(hint) is not Annotated:
@@ -61,8 +61,8 @@ def declared(record: Any) -> tuple[Declared, ...]:
             parts = get_args(whole) if get_origin(whole) in (Union, UnionType) else (whole,)
             kinds = [part for part in parts if part is not NoneType]
             kind = kinds[0] if len(kinds) == 1 else Union[tuple(kinds)]  # noqa: UP007 - of a list
-            found.append(Declared(field.name, kind, NoneType in parts, field.default, option))
-    return tuple(found)
+            options.append(Declared(field.name, kind, NoneType in parts, field.default, option))
+    return tuple(options)
 
 
 def check(record: Any, error: type[KbqError]) -> None:
@@ -98,16 +98,16 @@ def refuse_unknown_options(
             raise error(f"{name} is unknown: {advice}", is_usage=True)
 
 
-def _problem(one: Declared, value: object) -> str:
+def _problem(option: Declared, value: object) -> str:
     """Return why an option cannot have this value, or an empty text if it can."""
-    least = one.option.least
-    most = one.option.most
-    if one.choices:
-        known = isinstance(value, str) and value in one.choices
-        return "" if known else f"{value!r} is unknown: choose from {', '.join(one.choices)}"
-    if one.type not in (int, float):
+    least = option.option.least
+    most = option.option.most
+    if option.choices:
+        known = isinstance(value, str) and value in option.choices
+        return "" if known else f"{value!r} is unknown: choose from {', '.join(option.choices)}"
+    if option.type not in (int, float):
         return ""
-    kinds = int if one.type is int else int | float
+    kinds = int if option.type is int else int | float
     low = -inf if least is None else least
     high = inf if most is None else most
     if (
@@ -119,7 +119,7 @@ def _problem(one: Declared, value: object) -> str:
         return ""
     return (
         f"is {value!r}, must be "
-        f"{_range('a whole number' if one.type is int else 'a number', least, most)}"
+        f"{_range('a whole number' if option.type is int else 'a number', least, most)}"
     )
 
 

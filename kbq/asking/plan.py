@@ -16,7 +16,7 @@ from kbq.words.names import Naming
 
 
 def chosen_calibration(
-    found: Calibration | None, options: SearchOptions, mode: SearchMode, reranking: Reranking
+    calibration: Calibration | None, options: SearchOptions, mode: SearchMode, reranking: Reranking
 ) -> Calibration | None:
     """Return the calibration found for a search, `options.calibration` or the model's own, the
     latter where it fits.
@@ -31,16 +31,16 @@ def chosen_calibration(
                 f"answers have no probability where {reranking.why_not(options)}: {idle}"
             )
         return None
-    differing = "; ".join(found.mode.differences(mode)) if found else "missing"
+    differing = "; ".join(calibration.mode.differences(mode)) if calibration else "missing"
     if not differing:
-        return found
+        return calibration
     if path is not None:
         raise QueryError(
             f"{path} was made for another search ({differing}): search like that, or calibrate "
             "again"
         )
     if options.min_probability:
-        reason = f"is for another search ({differing})" if found else "is missing"
+        reason = f"is for another search ({differing})" if calibration else "is missing"
         raise QueryError(
             "answers have no probability here: the calibration of the model "
             f"{reranking.model.source} {reason}. Leave --min-probability out, or make a "

@@ -324,12 +324,12 @@ class Searcher:
             return self._found(queries, plan, (k, unit))[0]
         # A phrase that the reader proposes may take the place of one after those judged again.
         if unit == "phrase":
-            (found,) = self._found(
+            (units,) = self._found(
                 queries, plan, (n_reranked if k <= n_reranked else k + n_reranked, unit)
             )
-            phrases = [hits[:n_reranked] for hits in found]
+            phrases = [hits[:n_reranked] for hits in units]
         else:
-            found, phrases = self._found(queries, plan, (k, unit), (n_reranked, "phrase"))
+            units, phrases = self._found(queries, plan, (k, unit), (n_reranked, "phrase"))
         judged = rerank(
             self.reranking.reader, queries, phrases, plan.score_scale, self.reranking.relation_judge
         )
@@ -339,7 +339,7 @@ class Searcher:
                 plan.calibration.applied(*each)
                 for each in zip(queries, judged, namings, strict=True)
             ]
-        return [before_others(*each, unit)[:k] for each in zip(judged, found, strict=True)]
+        return [before_others(*each, unit)[:k] for each in zip(judged, units, strict=True)]
 
     def _found(
         self, queries: Sequence[Query], plan: SearchPlan, *wanted: Wanted
@@ -361,11 +361,11 @@ class Searcher:
             starts, ends = self.model.encode_ids(ids)
             vectors = self.model.in_row_units(starts, ends)
             if self._cluster is not None:
-                found = self._cluster.search_several(vectors, wanted, lexical)
+                units = self._cluster.search_several(vectors, wanted, lexical)
             else:
-                found = search_several(self.search_context, vectors, wanted, lexical)
+                units = search_several(self.search_context, vectors, wanted, lexical)
         offsets = self.model.score_offsets(starts, ends)
-        return [raised(of_texts, offsets) for of_texts in found] if offsets.any() else found
+        return [raised(of_texts, offsets) for of_texts in units] if offsets.any() else units
 
 
 def search_options(words: Mapping[str, Any], **others: Any) -> SearchOptions:

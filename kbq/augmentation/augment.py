@@ -311,15 +311,15 @@ def _generated(
     """
     while part := list(islice(paragraphs, AT_A_TIME)):
         marked = []  # place in the part, first character, mention
-        for place, (title, text, _) in enumerate(part):
+        for number, (title, text, _) in enumerate(part):
             for start, end in mentions(text):
                 mention = Marked(text[:start], text[start:end], text[end:], title)
-                marked.append((place, start, mention))
+                marked.append((number, start, mention))
         questions = generator.questions([mention for *_, mention in marked])
         texts = [mention.before + mention.answer + mention.after for *_, mention in marked]
         answers = read_answers(reader, list(zip(questions, texts, strict=True)))
         kept: list[list[Question]] = [[] for _ in part]
-        for (place, start, mention), question, answer in zip(
+        for (number, start, mention), question, answer in zip(
             marked, questions, answers, strict=True
         ):
             if (
@@ -327,11 +327,11 @@ def _generated(
                 and normalise_answer(answer) == normalise_answer(mention.answer) != ""
             ):
                 places = [{"text": mention.answer, "answer_start": start}]
-                kept[place].append({"question": question, "answers": places})
-        counts = Counter(place for place, *_ in marked)
+                kept[number].append({"question": question, "answers": places})
+        counts = Counter(number for number, *_ in marked)
         yield from (
-            _line(title, text, kept[place], counts[place])
-            for place, (title, text, _) in enumerate(part)
+            _line(title, text, kept[number], counts[number])
+            for number, (title, text, _) in enumerate(part)
         )
 
 
@@ -459,16 +459,16 @@ def _with_negatives(
 
 def _mined(kb: "KnowledgeBase", passage: Passage, kind: Negatives) -> Line:
     questions: list[Question] = []
-    found = 0
+    negatives = 0
     for query in passage.queries:
         answers = [
             {"text": passage.text[start:end], "answer_start": start} for start, end in query.places
         ]
         negative = _negative(kb, passage, query, kind)
-        found += negative is not None
+        negatives += negative is not None
         more: Question = {} if negative is None else {"negatives": [negative]}
         questions.append({"id": query.id, "question": query.text, "answers": answers, **more})
-    return _line(passage.title, passage.text, questions, found) | {"group": passage.group}
+    return _line(passage.title, passage.text, questions, negatives) | {"group": passage.group}
 
 
 def _negative(

@@ -83,10 +83,10 @@ def connect(address: str, alike: bool = True) -> Cluster:
         _CONNECTED[address] = ray.get_runtime_context().gcs_address
     elif address != LOCAL:
         _refuse_other(address)
-    alive = [one for one in ray.nodes() if one["Alive"]]
+    alive = [member for member in ray.nodes() if member["Alive"]]
     nodes = [
-        Node(one["NodeID"], one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0)))
-        for one in alive
+        Node(member["NodeID"], member["NodeManagerAddress"], int(member["Resources"].get("CPU", 0)))
+        for member in alive
     ]
     cluster = Cluster(address, sorted(nodes, key=lambda node: (node.address, node.id)), begins_here)
     try:
@@ -186,21 +186,21 @@ def software_of(nodes: list[Node]) -> dict[Node, Software | str]:
 
     asked = {}
     for node in nodes:
-        place = NodeAffinitySchedulingStrategy(node.id, soft=False)
+        strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
         asked[node] = (
             ray.remote(looked_at)
-            .options(num_cpus=0, scheduling_strategy=place, max_retries=0)
+            .options(num_cpus=0, scheduling_strategy=strategy, max_retries=0)
             .remote()
         )
-    found: dict[Node, Software | str] = {}
+    by_node: dict[Node, Software | str] = {}
     for node, answer in asked.items():
         try:
-            found[node] = ray.get(answer, timeout=ANSWER_SECONDS)
+            by_node[node] = ray.get(answer, timeout=ANSWER_SECONDS)
         except GetTimeoutError:
-            found[node] = f"does not answer in {ANSWER_SECONDS:.0f} seconds: start it again"
+            by_node[node] = f"does not answer in {ANSWER_SECONDS:.0f} seconds: start it again"
         except RayError as error:
-            found[node] = f"cannot be used: {first_line(error)}"
-    return found
+            by_node[node] = f"cannot be used: {first_line(error)}"
+    return by_node
 
 
 def refuse_unlike(nodes: list[Node]) -> None:
@@ -225,9 +225,9 @@ def refuse_unlike(nodes: list[Node]) -> None:
 
 def differences(there: Software, here: Software) -> Iterator[str]:
     """Yield the reasons why a machine computes other bits than another."""
-    for name, one, other in (("kbq", there.kbq, here.kbq), ("torch", there.torch, here.torch)):
-        if one != other:
-            yield f"has {name} {one}, this machine {other}: install the same on all nodes"
+    for name, theirs, ours in (("kbq", there.kbq, here.kbq), ("torch", there.torch, here.torch)):
+        if theirs != ours:
+            yield f"has {name} {theirs}, this machine {ours}: install the same on all nodes"
     if there.cpu != here.cpu:
         yield (
             f"multiplies as {there.cpu}, this machine as {here.cpu}: their vectors would differ, "

@@ -148,15 +148,15 @@ def build(
 def _preview(corpus: str, most: int, options: BuildOptions, as_json: bool) -> None:
     from kbq.corpus.readers import preview
 
-    for one in preview(corpus, most, options.format, options.columns, note, options.documents):
-        left_out = ", ".join(f"{reason} ({count:,})" for reason, count in one.left_out.items())
-        words = textwrap.shorten(one.words, PREVIEWED, placeholder=" …")
+    for document in preview(corpus, most, options.format, options.columns, note, options.documents):
+        left_out = ", ".join(f"{reason} ({count:,})" for reason, count in document.left_out.items())
+        words = textwrap.shorten(document.words, PREVIEWED, placeholder=" …")
         lines = [
-            f"{one.id}: {one.title}",
+            f"{document.id}: {document.title}",
             f"  {words}",
             *([f"  left out: {left_out}"] if left_out else []),
         ]
-        tell(one._asdict(), as_json, *lines)
+        tell(document._asdict(), as_json, *lines)
 
 
 @app.command(rich_help_panel=ASK)

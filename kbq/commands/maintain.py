@@ -77,26 +77,26 @@ class Update:
 @app.command(rich_help_panel=MAINTAIN)
 @takes(BuildOptions, *UPDATE)
 @takes(Update)
-def update(*, options: BuildOptions = BUILD, wanted: Update) -> None:
+def update(*, options: BuildOptions = BUILD, asked: Update) -> None:
     """Add new pages and replace changed ones, by their ids; the others are not encoded again."""
-    _update(wanted, "update", {name: getattr(options, name) for name in UPDATE})
+    _update(asked, "update", {name: getattr(options, name) for name in UPDATE})
 
 
 @app.command(rich_help_panel=MAINTAIN)
 @takes(BuildOptions, *SYNC)
 @takes(Update)
-def sync(*, options: BuildOptions = BUILD, wanted: Update) -> None:
+def sync(*, options: BuildOptions = BUILD, asked: Update) -> None:
     """Update, and delete the pages that the corpus lacks."""
-    _update(wanted, "sync", {name: getattr(options, name) for name in SYNC})
+    _update(asked, "sync", {name: getattr(options, name) for name in SYNC})
 
 
-def _update(wanted: Update, method: Literal["update", "sync"], words: dict[str, Any]) -> None:
-    kb = wanted.kb
-    dry_run = wanted.dry_run
-    before = kbq.KnowledgeBase.open(kb, wanted.model, device=wanted.device, lazy=True)
+def _update(asked: Update, method: Literal["update", "sync"], words: dict[str, Any]) -> None:
+    kb = asked.kb
+    dry_run = asked.dry_run
+    before = kbq.KnowledgeBase.open(kb, asked.model, device=asked.device, lazy=True)
     with Bar(f"updating {kb}") as bar:
         words |= {"dry_run": dry_run, "report": bar.pages, "report_stage": bar.stage, "note": note}
-        after = getattr(before, method)(wanted.corpus, **words)
+        after = getattr(before, method)(asked.corpus, **words)
     changes = after.changes
     facts = {"kb": str(kb), "dry_run": dry_run, **asdict(changes), "bad_lines": after.bad_lines}
     added = f"{counted(changes.added, 'page')} {'would be ' if dry_run else ''}added"
@@ -104,7 +104,7 @@ def _update(wanted: Update, method: Literal["update", "sync"], words: dict[str, 
         f"{changes.replaced:,} replaced, {changes.deleted:,} deleted, {changes.unchanged:,} "
         "unchanged"
     )
-    tell(facts | after.counts.facts, wanted.as_json, f"{kb}: {changes}", f"{added}, {others}")
+    tell(facts | after.counts.facts, asked.as_json, f"{kb}: {changes}", f"{added}, {others}")
     _suggest_compacting(kb, after.manifest)
 
 
@@ -185,22 +185,26 @@ def verify(
     from kbq.maintain.verify import verify
 
     with Bar(f"verifying {folder}") as bar:
-        found = verify(folder, repair, model=model, device=device, report=bar.stage)
-    lines = [f"{folder}: {found.files:,} files, {terminal.size(found.bytes)}"]
-    lines += [f"built again: {part}" for part in found.repaired] or [
+        verified = verify(folder, repair, model=model, device=device, report=bar.stage)
+    lines = [f"{folder}: {verified.files:,} files, {terminal.size(verified.bytes)}"]
+    lines += [f"built again: {part}" for part in verified.repaired] or [
         "all as they were written"
-    ] * bool(found)
-    tell(asdict(found) | {"folder": str(found.folder), "whole": bool(found)}, as_json, *lines)
-    damaged = len(found.problems) - found.unread
-    unread = f"{found.unread:,} of its files cannot be read"
+    ] * bool(verified)
+    tell(
+        asdict(verified) | {"folder": str(verified.folder), "whole": bool(verified)},
+        as_json,
+        *lines,
+    )
+    damaged = len(verified.problems) - verified.unread
+    unread = f"{verified.unread:,} of its files cannot be read"
     if damaged:
-        also = f", and {unread}" if found.unread else ""
+        also = f", and {unread}" if verified.unread else ""
         raise KbqError(
             f"{folder} is damaged: {damaged:,} of its files are not as written{also}",
-            found.problems,
+            verified.problems,
         )
-    if found.unread:
-        raise KbqError(f"{folder} may be whole, but {unread}", found.problems)
+    if verified.unread:
+        raise KbqError(f"{folder} may be whole, but {unread}", verified.problems)
 
 
 def _suggest_compacting(kb: Path, manifest: "Manifest") -> None:
@@ -362,11 +366,11 @@ def list_pages(
     from kbq.dump.page_directory import Pages
 
     pages = Pages.open(kb)
-    wanted = [one.partition("=")[::2] for one in where or ()]
+    required = [page.partition("=")[::2] for page in where or ()]
     names: Iterable[tuple[str, str]] = pages.names()
-    if wanted:
+    if required:
         fields = list(pages.metadata())
-        for name, _ in wanted:
+        for name, _ in required:
             if not any(name in field for field in fields):
                 known = ", ".join(list(dict.fromkeys(chain.from_iterable(fields)))[:NAMED])
                 advice = (
@@ -376,15 +380,15 @@ def list_pages(
                 )
                 raise KbqError(f"no page has metadata {name!r:.80}: {advice}", is_usage=True)
         names = compress(
-            names, (all(has_value(field, *pair) for pair in wanted) for field in fields)
+            names, (all(has_value(field, *pair) for pair in required) for field in fields)
         )
-    found = list(
-        islice((one for one in names if words.casefold() in one[1].casefold()), limit or None)
+    listed = list(
+        islice((page for page in names if words.casefold() in page[1].casefold()), limit or None)
     )
     tell(
-        {"pages": [{"id": page_id, "title": title} for page_id, title in found]},
+        {"pages": [{"id": page_id, "title": title} for page_id, title in listed]},
         as_json,
-        *(f"{page_id}\t{title}" for page_id, title in found),
+        *(f"{page_id}\t{title}" for page_id, title in listed),
     )
 
 

@@ -99,7 +99,9 @@ def takes(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(command).parameters.values()
-        (place,) = (parameter.name for parameter in parameters if parameter.annotation is record)
+        (record_name,) = (
+            parameter.name for parameter in parameters if parameter.annotation is record
+        )
         parts = {
             name: part
             for name, part in _parts(record).items()
@@ -107,13 +109,15 @@ def takes(
         }
         options = _parameters(record, parts)
         expanded: list[inspect.Parameter] = []
-        for one in parameters:
-            expanded += options if one.name == place else [one.replace(kind=one.KEYWORD_ONLY)]
+        for taken in parameters:
+            expanded += (
+                options if taken.name == record_name else [taken.replace(kind=taken.KEYWORD_ONLY)]
+            )
 
         @functools.wraps(command)
         def run(**given: Any) -> None:
             values = {option.name: given.pop(option.name) for option in options}
-            command(**given, **{place: _made(record, parts, values)})
+            command(**given, **{record_name: _made(record, parts, values)})
 
         run.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in expanded}
@@ -140,16 +144,16 @@ def _parts(record: Any) -> dict[str, Any]:
 
 def _parameters(record: Any, parts: Mapping[str, Any]) -> list[inspect.Parameter]:
     """Return parts of a record as parameters of a command; a record in it becomes its own."""
-    found = list[inspect.Parameter]()
+    parameters = list[inspect.Parameter]()
     kind = inspect.Parameter.KEYWORD_ONLY
     for field in fields(record):
         part = parts.get(field.name)
         if is_dataclass(part):
-            found += _parameters(part, _parts(part))
+            parameters += _parameters(part, _parts(part))
         elif part is not None:
             default = inspect.Parameter.empty if field.default is MISSING else field.default
-            found.append(inspect.Parameter(field.name, kind, default=default, annotation=part))
-    return found
+            parameters.append(inspect.Parameter(field.name, kind, default=default, annotation=part))
+    return parameters
 
 
 def _made(record: Any, parts: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
@@ -162,15 +166,15 @@ def _made(record: Any, parts: Mapping[str, Any], values: Mapping[str, Any]) -> A
     return record(**made, **{name: values[name] for name in parts if name not in made})
 
 
-def typer_option(one: Declared) -> Any:
-    option = one.option
+def typer_option(declaration: Declared) -> Any:
+    option = declaration.option
     flags = (
-        [option.flag or f"--{one.name.replace('_', '-')}"]
-        if option.flag or one.type is bool
+        [option.flag or f"--{declaration.name.replace('_', '-')}"]
+        if option.flag or declaration.type is bool
         else []
     )
     return Annotated[
-        one.annotation,
+        declaration.annotation,
         typer.Option(
             *flags,
             help=option.help,
@@ -226,7 +230,7 @@ def summary(text: str, room: int) -> str:
     """
     sentence = re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
     part = re.match("[^:;]*", sentence)[0]  # type: ignore[index]  # after it, commas divide lists
-    ends = [*(found.start() for found in re.finditer(", ", part)), len(part), len(sentence)]
+    ends = [*(comma.start() for comma in re.finditer(", ", part)), len(part), len(sentence)]
     return sentence[: max((end for end in ends if end <= room), default=ends[0])]
 
 

@@ -108,7 +108,7 @@ class Pages:
         paragraphs = page.paragraphs if page else ()
         if paragraph is None:
             return paragraphs[0].text if paragraphs else None
-        return next((found.text for found in paragraphs if found.number == paragraph), None)
+        return next((own.text for own in paragraphs if own.number == paragraph), None)
 
 
 class Titles:
@@ -119,18 +119,18 @@ class Titles:
 
     def page(self, text: str) -> PageValue | None:
         """Return the only page with this title, or None."""
-        found = self.pages(text)
-        return found[0] if len(found) == 1 else None
+        pages = self.pages(text)
+        return pages[0] if len(pages) == 1 else None
 
     def pages(self, text: str) -> list[PageValue]:
         """Return the pages with this title."""
-        wanted = normalised(text)
-        found = []
-        for shard, page in self._table.places(wanted):
+        form = normalised(text)
+        values = []
+        for shard, page in self._table.places(form):
             title = self._shards[shard].titles[page]
-            if normalised(title) == wanted:
-                found.append(PageValue(self._shards[shard].ids[page], title))
-        return found
+            if normalised(title) == form:
+                values.append(PageValue(self._shards[shard].ids[page], title))
+        return values
 
     @cached_property
     def _table(self) -> "_Table":

@@ -98,10 +98,10 @@ class DocumentPage(Page):
         starts = document.starts
         ends = document.ends
         begins = np.cumsum([0, *(len(text) + len(SEPARATOR) for text in texts[:-1])])
-        found = (np.searchsorted(begins, starts, side="right") - 1).clip(min=0)
-        in_order = np.maximum.accumulate(found) if len(found) else found
+        paragraph_of = (np.searchsorted(begins, starts, side="right") - 1).clip(min=0)
+        in_order = np.maximum.accumulate(paragraph_of) if len(paragraph_of) else paragraph_of
         stops = (begins + [len(text) for text in texts])[in_order]
-        misfits = (starts < 0) | (ends <= starts) | (ends > stops) | (found != in_order)
+        misfits = (starts < 0) | (ends <= starts) | (ends > stops) | (paragraph_of != in_order)
         with_tokens = set(np.unique(in_order).tolist())
         filled = [
             number for number, text in enumerate(texts) if text.strip() or number in with_tokens
@@ -159,10 +159,12 @@ class Misfits:
         if len(self.named) < NAMED:
             document = page.document
             first = int(page.misfits.argmax())
-            place = f"{document.starts[first]:,}-{document.ends[first]:,} of {len(document.text):,}"
+            characters = (
+                f"{document.starts[first]:,}-{document.ends[first]:,} of {len(document.text):,}"
+            )
             self.named.append(
                 f"document {page.page_id}: {count:,} of {len(document.starts):,} tokens are not "
-                f"in a paragraph of its text, the first is token {first:,} at characters {place}"
+                f"in a paragraph of its text, the first is token {first:,} at characters {characters}"
             )
 
 
@@ -237,10 +239,10 @@ def group(file: Any, name: str) -> Any:
     Raises ValueError if it is elsewhere, or no group.
     """
     h5py = load("h5py")
-    found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
-    if not isinstance(found, h5py.Group):
+    entry = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+    if not isinstance(entry, h5py.Group):
         raise ValueError(f"{name[:40]!r} is not a group in this file")
-    return found
+    return entry
 
 
 def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int = 1) -> Any:
@@ -250,24 +252,24 @@ def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int
     are too large.
     """
     h5py = load("h5py")
-    place = f"{name} of document {group.name.strip('/')}"
-    found = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
-    if not isinstance(found, h5py.Dataset) or found.is_virtual or found.external:
-        raise ValueError(f"{place} {'is not in this file' if name in group else 'is missing'}")
-    if not np.issubdtype(found.dtype, kind) or found.ndim != dimensions:
-        raise ValueError(f"{place} holds {found.dtype} {found.shape}")
-    piece = math.prod(found.chunks or ()) * found.dtype.itemsize  # bytes that are read at once
-    refuse_large(f"{found.file.filename}{found.name}", piece, CorpusError)
-    return found
+    what = f"{name} of document {group.name.strip('/')}"
+    entry = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+    if not isinstance(entry, h5py.Dataset) or entry.is_virtual or entry.external:
+        raise ValueError(f"{what} {'is not in this file' if name in group else 'is missing'}")
+    if not np.issubdtype(entry.dtype, kind) or entry.ndim != dimensions:
+        raise ValueError(f"{what} holds {entry.dtype} {entry.shape}")
+    piece = math.prod(entry.chunks or ()) * entry.dtype.itemsize  # bytes that are read at once
+    refuse_large(f"{entry.file.filename}{entry.name}", piece, CorpusError)
+    return entry
 
 
 def values(group: Any, name: str, kind: type[np.generic] | str, dimensions: int = 1) -> Any:
     """Read a dataset as a whole. Raises ValueError as `dataset`, and CorpusError if it is too
     large.
     """
-    found = dataset(group, name, kind, dimensions)
-    refuse_large(f"{found.file.filename}{found.name}", found.nbytes, CorpusError)
-    return found[:]
+    entry = dataset(group, name, kind, dimensions)
+    refuse_large(f"{entry.file.filename}{entry.name}", entry.nbytes, CorpusError)
+    return entry[:]
 
 
 def documents(dump: Path, dim: int) -> Iterator[OfficialDocument]:
@@ -293,10 +295,10 @@ def _document(group: Any, path: Path, dim: int) -> OfficialDocument:
     if not (isinstance(title, str) and isinstance(text, str)):
         raise ValueError(f"document {name} has no title or no context")
     for attribute, expected in (("offset", OFFSET), ("scale", 1 / STEP)):
-        found = float(group.attrs.get(attribute, expected))
-        if found != expected:
+        value = float(group.attrs.get(attribute, expected))
+        if value != expected:
             raise ValueError(
-                f"document {name} has the {attribute} {found:g}, only {expected:g} is read"
+                f"document {name} has the {attribute} {value:g}, only {expected:g} is read"
             )
     kept, starts, ends = (
         values(group, part, np.integer).astype(np.int64) for part in (KEPT, STARTS, ENDS)
@@ -434,9 +436,9 @@ def warn_unlike(shards: Sequence[Shard], model: Model, note: Note) -> None:
         pair = shard.vectors_of(rows), encoded.vectors[shard.positions[rows]]
         likeness = float(np.corrcoef(*((side - side.mean(axis=0)).ravel() for side in pair))[0, 1])
         if likeness < ALIKE:
-            found = f"other vectors than the model gives it (their correlation is {likeness:.2f})"
+            problem = f"other vectors than the model gives it (their correlation is {likeness:.2f})"
             note(
-                f"{place} has {found}: is this the checkpoint that it was made with, and are all "
+                f"{place} has {problem}: is this the checkpoint that it was made with, and are all "
                 "files of one dump?"
             )
         return

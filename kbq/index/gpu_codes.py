@@ -426,14 +426,14 @@ class GpuCellIndex(CellIndex):
         own = [part for part in parts if len(part._shards)]
         return GpuCellIndex(shards, own, self._overfetch, self._whole)
 
-    def _best_codes(self, queries: Floats, wanted: int) -> tuple[Rows, Rows]:
+    def _best_codes(self, queries: Floats, count: int) -> tuple[Rows, Rows]:
         """See `CellIndex`. GPUs are asked in turn."""
-        columns = [part.search(queries, wanted) for part in self._parts]
+        columns = [part.search(queries, count) for part in self._parts]
         scores, shards, numbers = (
             np.concatenate(column, axis=1) for column in zip(*columns, strict=True)
         )
-        if scores.shape[1] > wanted:
-            best = np.argpartition(-scores, wanted, axis=1)[:, :wanted]
+        if scores.shape[1] > count:
+            best = np.argpartition(-scores, count, axis=1)[:, :count]
             shards, numbers = (
                 np.take_along_axis(column, best, axis=1) for column in (shards, numbers)
             )
@@ -448,26 +448,26 @@ def codes_work(device: torch.device) -> str | None:
 
         with current(device):
             codes = torch.full((16,), 0x21, dtype=torch.uint8, device=device)
-            one = torch.ones(1, dtype=torch.int64, device=device)
+            ones = torch.ones(1, dtype=torch.int64, device=device)
             tables = torch.arange(16, dtype=torch.uint8, device=device)
             scores = torch.zeros(32, device=device)
             numbers = torch.arange(32, dtype=torch.int32, device=device)
             given = (
                 codes,
                 numbers,
-                one - 1,
-                one,
-                one - 1,
-                one - 1,
+                ones - 1,
+                ones,
+                ones - 1,
+                ones - 1,
                 tables,
-                (one - 1).int(),
-                one.float(),
-                one.float(),
+                (ones - 1).int(),
+                ones.float(),
+                ones.float(),
             )
             gpu_kernels.score_nibbles[(1,)](*given, scores, VALUES=1, BLOCKS=1, STEP=1)
-        found = scores.tolist()
+        sums = scores.tolist()
     except Exception as error:  # Triton is missing, or knows no such device, or finds no compiler
         if is_out_of_memory(error):
             raise  # the device may still be able to
         return first_line(error)
-    return None if found == [2.0] * 16 + [3.0] * 16 else "its sums are wrong"
+    return None if sums == [2.0] * 16 + [3.0] * 16 else "its sums are wrong"

@@ -204,17 +204,17 @@ def broken_down(scores: Scores, names: Sequence[str], grouping: str) -> Analysis
     """
     columns = np.stack([scores.column(name) for name in names], axis=1)  # (items, names)
     groups, members = np.unique(np.array(scores.groups, dtype=str), return_inverse=True)
-    found = []
+    measured = []
     for number, group in enumerate(groups.tolist()):
         values = columns[members == number]
-        found.append(
+        measured.append(
             (group, len(values), values.mean(axis=0).tolist(), bootstrap_interval(values[:, 0]))
         )
-    found.sort(key=lambda one: (-one[1], one[0]))
+    measured.sort(key=lambda interval: (-interval[1], interval[0]))
     micro = list(map(scores.mean, names))
-    macro = np.mean([means for _, _, means, _ in found], axis=0).tolist()
+    macro = np.mean([means for _, _, means, _ in measured], axis=0).tolist()
     rows: list[tuple[Cell, ...]] = [
-        (group, n, *means, one.low, one.high) for group, n, means, one in found
+        (group, n, *means, interval.low, interval.high) for group, n, means, interval in measured
     ]
     for name, means in (("mean over queries", micro), ("mean over groups", macro)):
         rows.append((name, len(scores.ids), *means, None, None))
@@ -222,8 +222,8 @@ def broken_down(scores: Scores, names: Sequence[str], grouping: str) -> Analysis
     # The interval of the first.
     headings |= dict.fromkeys((*names, f"{names[0]} from", "to"), "percent")
     listed = [
-        {"group": group, "count": n, "means": means, "interval": asdict(one)}
-        for group, n, means, one in found
+        {"group": group, "count": n, "means": means, "interval": asdict(interval)}
+        for group, n, means, interval in measured
     ]
     document = {
         "grouping": grouping,
@@ -320,15 +320,15 @@ def compare(
         else:
             pairs += [(system, name, first.column(name), second.column(name)) for name in names]
     p_values = [permutation_p(after - before) for _, _, before, after in pairs]
-    found = []
+    gains = []
     for (system, name, before, after), p, adjusted in zip(
         pairs, p_values, holm(p_values), strict=True
     ):
         gain = bootstrap_interval(after - before)
         means = (float(before.mean()), float(after.mean()))
-        found.append(
+        gains.append(
             Difference(
                 system, name, len(before), *means, gain.mean, gain.low, gain.high, p, adjusted
             )
         )
-    return found
+    return gains

@@ -338,13 +338,13 @@ class Confidence:
 
     def notes(self) -> list[str]:
         """Return what a reader of the scores should know, in sentences."""
-        found = {
+        reasons = {
             f"only {self.answers:,} answers: of fewer than {FEW} hardly anything can be promised": self.answers
             < FEW,
             f"by {self.right_by}, no answer is right: AUROC does not exist": self.right == 0,
             f"by {self.right_by}, all answers are right: AUROC does not exist": self.right == 1,
         }
-        return [note for note, applies in found.items() if applies]
+        return [note for note, applies in reasons.items() if applies]
 
     def rows(self) -> list[tuple[Cell, ...]]:
         """Return name, n and value of each score, with the ends of its interval, if any."""
@@ -390,24 +390,36 @@ def calibrated(
     probabilities = read_probabilities(predictions, scores.ids)
     names = (answer_metric, f"KILT-{answer_metric}") if scores.with_gold_pages else (answer_metric,)
     right = {name: scores.column(name) == 1 for name in names}
-    found = [confidence_in(probabilities, marks, name) for name, marks in right.items()]
+    confidences = [confidence_in(probabilities, marks, name) for name, marks in right.items()]
     columns: dict[str, Form] = {"right by": "text", "score": "text", "n": "count"}
     columns |= dict.fromkeys(("value", LOW_END, "to"), "decimals")
     tables = [
         ScoreTable(
             "calibration",
             columns,
-            [(confidence.right_by, *row) for confidence in found for row in confidence.rows()],
+            [
+                (confidence.right_by, *row)
+                for confidence in confidences
+                for row in confidence.rows()
+            ],
         )
     ]
-    document: dict[str, object] = {"scores": [confidence.to_dict() for confidence in found]}
+    document: dict[str, object] = {"scores": [confidence.to_dict() for confidence in confidences]}
     if by:
         names_of = np.array(scores.groups, dtype=object)
         rows = list[tuple[Any, ...]]()
         for group in set(scores.groups):
             inside = names_of == group
-            one = confidence_in(probabilities[inside], right[answer_metric][inside], "")
-            rows.append((group, one.answers, one.right, one.auroc, one.coverages[0].share))
+            in_group = confidence_in(probabilities[inside], right[answer_metric][inside], "")
+            rows.append(
+                (
+                    group,
+                    in_group.answers,
+                    in_group.right,
+                    in_group.auroc,
+                    in_group.coverages[0].share,
+                )
+            )
         rows.sort(key=lambda row: (-row[1], row[0]))
         fields = ("group", "answers", "right", "auroc", "coverage")
         document["groups"] = [dict(zip(fields, row, strict=True)) for row in rows]
@@ -415,9 +427,11 @@ def calibrated(
         columns |= {f"coverage at {round(PRECISIONS[0] * 100)} % precision": "percent"}
         tables.append(ScoreTable(f"calibration by {by}", columns, rows))
     if plots is not None:
-        _draw_reliability(found[0], Path(plots) / "reliability.png")
-        _draw_risk_coverage(found[0], Path(plots) / "risk-coverage.png")
-    return Analysis(document, tables, [note for confidence in found for note in confidence.notes()])
+        _draw_reliability(confidences[0], Path(plots) / "reliability.png")
+        _draw_risk_coverage(confidences[0], Path(plots) / "risk-coverage.png")
+    return Analysis(
+        document, tables, [note for confidence in confidences for note in confidence.notes()]
+    )
 
 
 def confidence_in(probabilities: Doubles, right: Bools, right_by: str) -> Confidence:
@@ -450,11 +464,11 @@ def read_probabilities(predictions: records.Source, ids: Sequence[str]) -> Doubl
     Raises an EvaluationError that carries all problems if an answer has no probability between 0
     and 1.
     """
-    wanted = set(ids)
+    known = set(ids)
     problems = records.Problems()
 
     def read(record_id: str, line: int, record: records.JsonObject) -> tuple[str, float]:
-        if record_id not in wanted:
+        if record_id not in known:
             return record_id, math.nan
         probability = records.probability_of(records.only_output(record, "answer"))
         if not records.parse_answer(record_id, line, record).answer:
@@ -463,8 +477,8 @@ def read_probabilities(predictions: records.Source, ids: Sequence[str]) -> Doubl
             raise records.UnfitError(MISSING)
         return record_id, probability
 
-    found = dict(records.parse_records(predictions, problems, read))
-    if np.isnan(list(found.values())).all() and {problem.kind for problem in problems.found} == {
+    by_id = dict(records.parse_records(predictions, problems, read))
+    if np.isnan(list(by_id.values())).all() and {problem.kind for problem in problems.found} == {
         MISSING
     }:
         raise EvaluationError(
@@ -472,7 +486,7 @@ def read_probabilities(predictions: records.Source, ids: Sequence[str]) -> Doubl
             "predict with a calibrated model writes them"
         )
     problems.raise_if_any(f"the calibration of {predictions}")
-    return np.array([found.get(record_id, math.nan) for record_id in ids])
+    return np.array([by_id.get(record_id, math.nan) for record_id in ids])
 
 
 # Pictures

@@ -166,12 +166,12 @@ def read_candidates(path: Path) -> frozenset[str]:
     """Read the answers that count, one per line, in lower case. Raises EvaluationError if there is
     none.
     """
-    found = frozenset(
+    ids = frozenset(
         line.strip().lower() for _, line in read_lines(str(path), EvaluationError) if line.strip()
     )
-    if not found:
+    if not ids:
         raise EvaluationError(f"{path} holds no answer: write one per line")
-    return found
+    return ids
 
 
 def evaluate_passages(
@@ -229,7 +229,7 @@ def score_passages(
         reciprocal_ranks += 1 / top[0] if top else 0.0
         precisions += len(top) / DEPTH
     total = max(len(questions), 1)
-    accuracy = tuple((k, found / total) for k, found in hits.items())
+    accuracy = tuple((k, count / total) for k, count in hits.items())
     exact: list[tuple[int, float]] = []
     if any(question.exact_ranks is not None for question in questions):
         first_ranks = [min(question.exact_ranks or (sys.maxsize,)) for question in questions]
@@ -356,8 +356,8 @@ def contains_answer(text: str, answers: Iterable[str]) -> bool:
     False
     """
     plain = normal_form("NFD", text).lower()
-    wanted = [words for words in map(word_string, answers) if words.strip()]
-    likely = [words for words in wanted if all(word in plain for word in words.split())]
+    answer_words = [words for words in map(word_string, answers) if words.strip()]
+    likely = [words for words in answer_words if all(word in plain for word in words.split())]
     if not likely:  # spares most passages the splitting into words
         return False
     words = word_string(text)

@@ -100,8 +100,8 @@ def gold_of(given: AnyRecords) -> Source:
         if int(row[-1]) > 0:
             items.setdefault(row[0], []).append({PAGE: row[-2], "relevance": int(row[-1])})
     records = (
-        {"id": query, "output": [{"provenance": [hit]} for hit in found]}
-        for query, found in items.items()
+        {"id": query, "output": [{"provenance": [hit]} for hit in hits]}
+        for query, hits in items.items()
     )
     return RecordList(str(given), tuple(records))
 
@@ -440,12 +440,12 @@ def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
     outputs = record.get("output")
     if not isinstance(outputs, list) or len(outputs) != 1:
         if isinstance(outputs, list):
-            found = f"has {len(outputs)} outputs" + " (is this a gold file?)" * (len(outputs) > 1)
+            problem = f"has {len(outputs)} outputs" + " (is this a gold file?)" * (len(outputs) > 1)
         else:
-            found = (
+            problem = (
                 "has no output" if outputs is None else f"has the output {as_short_json(outputs)}"
             )
-        raise UnfitError(f"{found}, must have exactly one")
+        raise UnfitError(f"{problem}, must have exactly one")
     if not isinstance(outputs[0], dict) or "answer" not in outputs[0]:
         raise UnfitError("has no answer in its output")
     items = provenance_items(outputs[0])

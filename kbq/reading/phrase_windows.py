@@ -108,7 +108,7 @@ def _excerpts(
     `stretches`: from `_stretches`, each with the token ids of title and mention, and the tokens of
     its text.
     """
-    found: list[Excerpt] = []
+    cut: list[Excerpt] = []
     for (begin, _, numbers), about, text in stretches:
         head = [*query, *about]
         room = length - len(head) - 1
@@ -128,8 +128,8 @@ def _excerpts(
             ids = [*head, *part.ids, tokenizer.sep_token_id]
             segments = [0] * len(query) + [1] * (len(ids) - len(query))
             window = Window(ids, segments, len(head), len(part.ids), 0)
-            found.append(Excerpt(window, part, tuple(inside), tuple(places)))
-    return found
+            cut.append(Excerpt(window, part, tuple(inside), tuple(places)))
+    return cut
 
 
 def _part(number: int, span: Span, tokens: int, room: int) -> tuple[slice, list[int], list[Span]]:
@@ -387,7 +387,7 @@ def _states(
     batches: list[list[int]] = []
     for first, stop in pairwise(accumulate(of_queries, initial=0)):
         batches += [
-            [first + place for place in batch]
+            [first + member for member in batch]
             for batch in buckets(lengths[first:stop], batch_tokens(device))
         ]
     for some in (batches[first : first + TOGETHER] for first in range(0, len(batches), TOGETHER)):

@@ -61,7 +61,7 @@ def meanings(query: Query, answers: Sequence[Answer]) -> list[str]:
     if not ASKS_FOR_A_COUNTRY.match(query.relation):
         return texts
     named: dict[tuple[str, str, int], str] = {}  # key: country and paragraph
-    for text, answer in sorted(zip(texts, answers, strict=True), key=lambda one: one[1].start):
+    for text, answer in sorted(zip(texts, answers, strict=True), key=lambda pair: pair[1].start):
         if text in NAMES:
             named.setdefault((NAMES[text], answer.page_id, answer.paragraph), text)
     return [
@@ -262,10 +262,10 @@ def rerank(
     # A GPU is asked for each.
     weights = {judge: judge.retrieval_weight * score_scale for judge in set(judges)}
     subjects = [queries[number].subject for number in read]
-    found = rerank_found(
+    judged = rerank_found(
         reader, list(read.values()), [phrases[number] for number in read], judges, subjects
     )
-    for number, judge, of_query in zip(read, judges, found, strict=True):
+    for number, judge, of_query in zip(read, judges, judged, strict=True):
         candidates[number] = in_order(of_query, weights[judge], queries[number])
     return candidates
 
@@ -291,19 +291,19 @@ def _candidates(
     phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, list[float]]]
 ) -> list[Candidate]:
     """Return the phrases found for one query, in their order, and the reader's proposals."""
-    found: dict[int, float] = {}
+    judged: dict[int, float] = {}
     proposed: list[Candidate] = []
     for excerpt, values in windows:
         answers = answers_in(excerpt, phrases)
         count = len(excerpt.numbers)
-        found |= zip(excerpt.numbers, values, strict=False)
+        judged |= zip(excerpt.numbers, values, strict=False)
         for answer, value in zip(answers[count:], values[count:], strict=True):
             # More than one phrase would have to give way to it, and fewer would be left than were
             # asked for.
             if sum(_overlap(answer, other) for other in answers[:count]) < 2:
                 proposed.append(Candidate(answer, answer.score, value, True))
     return [
-        Candidate(phrase, phrase.score, found[number], False)
+        Candidate(phrase, phrase.score, judged[number], False)
         for number, phrase in enumerate(phrases)
     ] + proposed
 
@@ -369,7 +369,7 @@ def _supported(candidates: Sequence[Candidate], query: Query) -> Iterator[Candid
 
 
 def before_others(
-    candidates: Sequence[Candidate], found: Sequence[Answer], unit: Unit
+    candidates: Sequence[Candidate], hits: Sequence[Answer], unit: Unit
 ) -> list[Answer]:
     """Put the judged answers, of pages and paragraphs the best one each, before all others found,
     best first.
@@ -377,20 +377,20 @@ def before_others(
     The scores of the others continue with the distances that they had.
     """
     if not candidates:
-        return list(found)
+        return list(hits)
     answers = [candidate.answer for candidate in candidates]
     if unit == "phrase":
-        others = [hit for hit in found if not any(_overlap(hit, answer) for answer in answers)]
+        others = [hit for hit in hits if not any(_overlap(hit, answer) for answer in answers)]
     else:
         answers = best_of_each(answers, unit)
         if unit == "paragraph":
             answers = [replace(answer, unit=(0, len(answer.context))) for answer in answers]
-        others = best_of_each([*answers, *found], unit)[len(answers) :]
+        others = best_of_each([*answers, *hits], unit)[len(answers) :]
     last = answers[-1].score
     best = max((hit.score for hit in others), default=0.0)
     return answers + [replace(hit, score=last - (best - hit.score)) for hit in others]
 
 
-def _overlap(one: Answer, other: Answer) -> bool:
-    is_near = (one.page_id, one.paragraph) == (other.page_id, other.paragraph)
-    return is_near and one.start < other.end and other.start < one.end
+def _overlap(answer: Answer, other: Answer) -> bool:
+    is_near = (answer.page_id, answer.paragraph) == (other.page_id, other.paragraph)
+    return is_near and answer.start < other.end and other.start < answer.end

@@ -238,13 +238,13 @@ class WordIndexes:
         index: ParagraphIndex = (self.sparta if backend == "sparta" else self.bm25)[place.shard]
         shard = self._shards[place.shard]
         first, stop = np.searchsorted(shard.paragraph_pages, [place.page, place.page + 1]).tolist()
-        found: list[StrongTerms] = []
+        strongest: list[StrongTerms] = []
         for paragraph in range(first, stop):
             number = int(shard.paragraph_numbers[paragraph])
-            found += [
+            strongest += [
                 StrongTerms(number, text, terms) for text, terms in index.sentences(paragraph, k)
             ]
-        return found
+        return strongest
 
     def all_scores(
         self, queries: Sequence[Query], bm25_weight: float, sparta_weight: float
@@ -369,14 +369,14 @@ def search_several(
     wanted = [(min(k, most), unit) for k, unit in wanted]
     for first in range(0, len(queries), BATCH):
         batch = _search_batch(context, queries[first : first + BATCH], wanted, lexical, first)
-        for found, answers in zip(hits, batch, strict=True):
-            found += answers
+        for collected, answers in zip(hits, batch, strict=True):
+            collected += answers
     return hits
 
 
-def raised(found: Sequence[Sequence[Answer]], offsets: Floats) -> list[list[Answer]]:
+def raised(answers_of: Sequence[Sequence[Answer]], offsets: Floats) -> list[list[Answer]]:
     """Add an offset to the scores of each query's answers. Shape of `offsets`: (queries,)."""
-    pairs = zip(found, offsets.tolist(), strict=True)
+    pairs = zip(answers_of, offsets.tolist(), strict=True)
     return [
         [replace(answer, score=answer.score + offset) for answer in answers]
         for answers, offset in pairs
@@ -409,8 +409,8 @@ class _Ranking:
         self._best = [[-np.inf] * self.k for _ in range(queries)]
 
     def may_grow(self, group: int, query: int) -> bool:
-        found = self._found[group][query]
-        return not found.is_complete and found.complete_above >= self._best[query][0]
+        units = self._found[group][query]
+        return not units.is_complete and units.complete_above >= self._best[query][0]
 
     def add(
         self,
@@ -425,20 +425,20 @@ class _Ranking:
 
         `most` is the number of units that the group may hold, or None if all its spans are given.
         """
-        found = self._found[group][query]
-        wanted = self.k - len(found.hits)
-        between = (self._best[query][0], found.complete_above)
-        units = best_units(shards, spans, self.unit, wanted, between, text_of)
+        before = self._found[group][query]
+        missing = self.k - len(before.hits)
+        between = (self._best[query][0], before.complete_above)
+        units = best_units(shards, spans, self.unit, missing, between, text_of)
         for hit in units.hits:
             heapq.heappushpop(self._best[query], hit.score)
-        hits = found.hits + units.hits
+        hits = before.hits + units.hits
         is_complete = units.is_complete or most is None or len(hits) >= most
-        complete_above = min(found.complete_above, units.complete_above)
+        complete_above = min(before.complete_above, units.complete_above)
         self._found[group][query] = Units(hits, is_complete, complete_above)
 
     def answers(self) -> list[list[Answer]]:
         return [
-            merged([found.hits for found in of_query], self.k)
+            merged([units.hits for units in of_query], self.k)
             for of_query in zip(*self._found, strict=True)
         ]
 

@@ -66,14 +66,14 @@ class Spans:
         fits = (shard.ends[start:end] <= limit) & (shard.ends[start:end] > shard.starts[start])
         if not fits.any():
             return None
-        place = int(self.rows.searchsorted(start))
-        ends = slice(place, place + end - start)
-        best = place + int(
+        first = int(self.rows.searchsorted(start))
+        ends = slice(first, first + end - start)
+        best = first + int(
             np.where(fits, self.inner_products[ends, 1] - self.penalties[ends], -np.inf).argmax()
         )
-        penalty = self.penalties[best] - self.penalties[place]
-        score = float(self.inner_products[place, 0] + self.inner_products[best, 1] - penalty)
-        return None if score == -np.inf else (score, start + best - place)
+        penalty = self.penalties[best] - self.penalties[first]
+        score = float(self.inner_products[first, 0] + self.inner_products[best, 1] - penalty)
+        return None if score == -np.inf else (score, start + best - first)
 
 
 def find_spans(
@@ -104,29 +104,29 @@ def find_spans(
     query_of, rows = np.divmod(numbers, len(shard))
     products = (products_of or shard.products)(rows, query_of, queries)
     products[~shard.closes(rows), 1] = -np.inf
-    place = np.searchsorted(numbers, offsets + starts)
+    opening = np.searchsorted(numbers, offsets + starts)
     if added is not None:
-        products[place, 0] += added
+        products[opening, 0] += added
     penalties = (length_penalty * shard.positions[rows]).astype(np.float32)
     values = products[:, 1] - penalties
-    ends = range_argmax(values, place, sizes)
+    ends = range_argmax(values, opening, sizes)
     if shard.limit.repeats:
-        _move_backward_ends(shard, rows, values, ends, place, sizes)
-    scores = products[place, 0] + products[ends, 1] - (penalties[ends] - penalties[place])
+        _move_backward_ends(shard, rows, values, ends, opening, sizes)
+    scores = products[opening, 0] + products[ends, 1] - (penalties[ends] - penalties[opening])
     bounds = [of_query.complete_above for of_query in candidates]
-    above = np.array(bounds)[query_of[place]] if certain else -np.inf
+    above = np.array(bounds)[query_of[opening]] if certain else -np.inf
     kept = np.flatnonzero(scores > above)  # some starts have no end within reach
-    order = kept[np.lexsort((-scores[kept], query_of[place[kept]]))]
+    order = kept[np.lexsort((-scores[kept], query_of[opening[kept]]))]
     scores = scores[order]
-    starts = rows[place[order]]
+    starts = rows[opening[order]]
     ends = rows[ends[order]]
-    parts = (slices(numbers, len(candidates)) for numbers in (query_of[place[order]], query_of))
-    found = zip(*parts, bounds, strict=True)
+    parts = (slices(numbers, len(candidates)) for numbers in (query_of[opening[order]], query_of))
+    of_queries = zip(*parts, bounds, strict=True)
     return [
         Spans(
             scores[best], starts[best], ends[best], bound, rows[own], products[own], penalties[own]
         )
-        for best, own, bound in found
+        for best, own, bound in of_queries
     ]
 
 
@@ -176,10 +176,10 @@ def _move_backward_ends(
     """Replace ends that lie before their start in the text, where rows repeat, with the best other
     end, in place.
     """
-    for one in np.flatnonzero(shard.ends[rows[ends]] <= shard.starts[rows[places]]):
-        within = slice(places[one], places[one] + sizes[one])
-        is_ahead = shard.ends[rows[within]] > shard.starts[rows[places[one]]]
-        ends[one] = places[one] + np.where(is_ahead, values[within], -np.inf).argmax()
+    for number in np.flatnonzero(shard.ends[rows[ends]] <= shard.starts[rows[places]]):
+        within = slice(places[number], places[number] + sizes[number])
+        is_ahead = shard.ends[rows[within]] > shard.starts[rows[places[number]]]
+        ends[number] = places[number] + np.where(is_ahead, values[within], -np.inf).argmax()
 
 
 def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
@@ -239,17 +239,17 @@ class RangesTaken:
 
     def first_within(self, begin: int, stop: int) -> int | None:
         """Return the beginning of the first range that overlaps [begin, stop), or None."""
-        place = bisect_right(self._stops, begin)
+        number = bisect_right(self._stops, begin)
         return (
-            self._begins[place]
-            if place < len(self._begins) and self._begins[place] < stop
+            self._begins[number]
+            if number < len(self._begins) and self._begins[number] < stop
             else None
         )
 
     def add(self, begin: int, stop: int) -> None:
-        place = bisect_right(self._stops, begin)
-        self._begins.insert(place, begin)
-        self._stops.insert(place, stop)
+        number = bisect_right(self._stops, begin)
+        self._begins.insert(number, begin)
+        self._stops.insert(number, stop)
 
 
 def shared_texts(shards: Sequence[Shard]) -> TextOf:
@@ -283,7 +283,7 @@ class _PlacedSpan(NamedTuple):
 
 def best_units(
     shards: Sequence[Shard],
-    found: Sequence[Spans],
+    by_shard: Sequence[Spans],
     unit: Unit,
     k: int,
     between: tuple[float, float] = (-np.inf, np.inf),
@@ -296,10 +296,10 @@ def best_units(
     """
     text_of = text_of or shared_texts(shards)
     least, most = between
-    complete_above = max(spans.complete_above for spans in found)
+    complete_above = max(spans.complete_above for spans in by_shard)
     find = _best_of_each if unit in ("paragraph", "page") else _without_overlap
     hits: list[Answer] = []
-    for span, bounds in find(shards, found, unit, text_of):
+    for span, bounds in find(shards, by_shard, unit, text_of):
         score = -span.negative_score
         if score <= complete_above:
             return Units(hits, False, complete_above)

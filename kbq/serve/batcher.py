@@ -55,18 +55,18 @@ class _Queries(_Waiting):
     kb: KnowledgeBase
     options: SearchOptions
     queries: Sequence[Query] = ()  # the texts, once they have been checked
-    found: list[Result] = field(default_factory=list)  # results of the first queries
+    results: list[Result] = field(default_factory=list)  # those of the first queries
     part: Sequence[str] = ()  # the texts that are searched now
 
     @property
     def left(self) -> Sequence[str]:
         """The texts that have not been searched yet."""
-        return self.texts[len(self.found) :]
+        return self.texts[len(self.results) :]
 
     @property
     def searched_now(self) -> Sequence[Query]:
         """The queries of the part."""
-        return self.queries[len(self.found) : len(self.found) + len(self.part)]
+        return self.queries[len(self.results) : len(self.results) + len(self.part)]
 
     @property
     def size(self) -> int:
@@ -151,13 +151,12 @@ class Batcher:
         `part`: some pages of the knowledge base, see `OpenedKb.part`; by default all.
         """
         asked = part or kb.kb
-        found = await self._results(asked, texts, options)
-        for one in found:
-            self._metrics.answers.labels(kb.name, "answered" if one.likely else "none").inc()
+        results = await self._results(asked, texts, options)
+        for result in results:
+            self._metrics.answers.labels(kb.name, "answered" if result.likely else "none").inc()
+        unknown = asked.searcher.unknown_words
         return await asyncio.to_thread(
-            lambda: [
-                replace(one, unknown_words=asked.searcher.unknown_words(one.query)) for one in found
-            ]
+            lambda: [replace(result, unknown_words=unknown(result.query)) for result in results]
         )
 
     async def _results(
@@ -188,10 +187,10 @@ class Batcher:
         """Return the seconds until a request will have been searched, behind those of its line."""
         line = self._line_of(request)
         # A large request whose part is searched now comes first again.
-        parted = [one for one in _unanswered(self._batch) if self._line_of(one) is line]
+        parted = [queued for queued in _unanswered(self._batch) if self._line_of(queued) is line]
         costs = self._searching + request.cost
-        costs += sum(cost(len(one.left) - len(one.part), one.options) for one in parted)
-        costs += sum(cost(len(one.left), one.options) for one in _unanswered(line))
+        costs += sum(cost(len(queued.left) - len(queued.part), queued.options) for queued in parted)
+        costs += sum(cost(len(queued.left), queued.options) for queued in _unanswered(line))
         return costs * (min(self._paces) if len(self._paces) == self._paces.maxlen else 0.0)
 
     async def call(
@@ -299,11 +298,11 @@ class Batcher:
         if isinstance(request, _Queries) and request.cost <= SMALL:
             self._small_at = time.monotonic()
         if isinstance(request, _Queries) and not isinstance(outcome, Exception):
-            request.found += outcome
+            request.results += outcome
             if request.left and not request.outcome.done():
                 self._line_of(request).appendleft(request)
                 return
-            outcome = request.found
+            outcome = request.results
         if request.outcome.done():
             return
         if isinstance(outcome, Exception):
@@ -314,7 +313,11 @@ class Batcher:
 
 def _unanswered(requests: Iterable[_Waiting]) -> list[_Queries]:
     """Return the queries of some requests whose sender still waits."""
-    return [one for one in requests if isinstance(one, _Queries) and not one.outcome.done()]
+    return [
+        request
+        for request in requests
+        if isinstance(request, _Queries) and not request.outcome.done()
+    ]
 
 
 def _size(line: deque[_Waiting]) -> int:
@@ -343,11 +346,11 @@ def _searched(batch: Sequence[_Queries]) -> list[Any]:
     for request, problem in zip(batch, problems, strict=True):
         if problem is None:
             queries += request.searched_now
-    found = _outcome_of(lambda: iter(list(searcher.results(queries, options)) if queries else ()))
-    if isinstance(found, Exception):
-        return [problem or found for problem in problems]
+    results = _outcome_of(lambda: iter(list(searcher.results(queries, options)) if queries else ()))
+    if isinstance(results, Exception):
+        return [problem or results for problem in problems]
     return [
-        problem or list(islice(found, len(request.part)))
+        problem or list(islice(results, len(request.part)))
         for request, problem in zip(batch, problems, strict=True)
     ]
 

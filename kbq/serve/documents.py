@@ -74,16 +74,16 @@ class Drawer:
 
     def picture(self, folder: Path, page_id: str, quotation: Quotation, is_part: bool) -> bytes:
         """Return the picture of a page. Raises RefusedError if there is none."""
-        found = PAGE.fullmatch(page_id)
-        path = (folder / found["path"]).resolve() if found else folder
-        if not found or not path.is_relative_to(folder.resolve()) or not path.is_file():
+        named = PAGE.fullmatch(page_id)
+        path = (folder / named["path"]).resolve() if named else folder
+        if not named or not path.is_relative_to(folder.resolve()) or not path.is_file():
             raise RefusedError(
                 404,
                 f"there is no picture of {page_id!r:.80}: its PDF is not beside the knowledge base",
             )
         try:
             return self._drawn(
-                str(path), path.stat().st_mtime_ns, int(found["number"]), quotation, is_part
+                str(path), path.stat().st_mtime_ns, int(named["number"]), quotation, is_part
             )
         except (KbqError, OSError) as error:
             reason = str(error).replace(str(path), "it")
@@ -110,12 +110,12 @@ async def picture(
 ) -> Response:
     """Show a page of a PDF, or the part of it around a quotation."""
     served = services.kbs.named(kb)
-    found = served.page(page)
-    text = next((one.text for one in found.paragraphs if one.number == paragraph), "")
+    source = served.page(page)
+    text = next((own.text for own in source.paragraphs if own.number == paragraph), "")
     quotation = Quotation(text, start, min(end, len(text)))
     folder = documents_of(served.kb.folder)
     drawer: Drawer = request.app.state.drawer
-    drawn = await asyncio.to_thread(drawer.picture, folder, found.page_id, quotation, part)
+    drawn = await asyncio.to_thread(drawer.picture, folder, source.page_id, quotation, part)
     return Response(drawn, media_type="image/png", headers=HEADERS)
 
 
@@ -154,12 +154,13 @@ def _boxes(page: Any, quotation: Quotation, width: int, height: int) -> list[Box
         from pypdfium2 import raw
 
         text = "".join(
-            chr(raw.FPDFText_GetUnicode(textpage, place)) for place in range(textpage.count_chars())
+            chr(raw.FPDFText_GetUnicode(textpage, letter))
+            for letter in range(textpage.count_chars())
         )
-    found = find_again(quotation, text)
-    if found is None:
+    span = find_again(quotation, text)
+    if span is None:
         return []
-    first, last = found
+    first, last = span
     boxes = []
     for number in range(textpage.count_rects(first, last - first + 1)):
         left, bottom, right, top = textpage.get_rect(number)
@@ -200,9 +201,9 @@ def find_again(quotation: Quotation, text: str) -> tuple[int, int] | None:
         return None
     for around in CONTEXT:
         begin = max(0, first - around)
-        found = others.find(own[begin : end + around])
-        if found >= 0:
-            return found_at[found + first - begin], found_at[found + end - 1 - begin]
+        first_found = others.find(own[begin : end + around])
+        if first_found >= 0:
+            return found_at[first_found + first - begin], found_at[first_found + end - 1 - begin]
     return None
 
 
@@ -210,11 +211,11 @@ def _letters(text: str) -> tuple[str, Sequence[int]]:
     """Return the letters and digits of a text without case and accents, and the place of each."""
     letters: list[str] = []
     places: list[int] = []
-    for place, sign in enumerate(text):
+    for number, sign in enumerate(text):
         for letter in unicodedata.normalize("NFKD", sign).casefold():
             if letter.isalnum():
                 letters.append(letter)
-                places.append(place)
+                places.append(number)
     return "".join(letters), places
 
 

@@ -152,10 +152,10 @@ class NewKb:
             raise RefusedError(
                 413, f"there are {MOST_FILES:,} documents already: build another knowledge base"
             )
-        place = self.documents / path
-        with writing_to(place, KbqError):
-            make_folders(place.parent)
-            write_received(place, content)
+        file = self.documents / path
+        with writing_to(file, KbqError):
+            make_folders(file.parent)
+            write_received(file, content)
         self.files[path] = len(content)
 
     def refuse_built(self) -> None:
@@ -169,11 +169,12 @@ class NewKb:
     def previews(self) -> dict[str, Any]:
         """Show how some documents of each kind will be read."""
         notes: list[str] = []
-        found = [
-            one._asdict() | {"words": textwrap.shorten(one.words, SHOWN, placeholder=" …")}
-            for one in preview(self.source, EACH, note=notes.append)
+        documents = [
+            document._asdict()
+            | {"words": textwrap.shorten(document.words, SHOWN, placeholder=" …")}
+            for document in preview(self.source, EACH, note=notes.append)
         ]
-        return {"documents": found, "notes": list(map(self.hidden, notes))}
+        return {"documents": documents, "notes": list(map(self.hidden, notes))}
 
     def build(self) -> None:
         """Build it of all documents that can be read. Raises KbqError, and StoppedError if somebody
@@ -332,19 +333,19 @@ class Editor:
         number = 1
         while self._is_taken(name if number == 1 else f"{name}-{number}"):
             number += 1
-        made = NewKb(name if number == 1 else f"{name}-{number}", self._folder)
+        upload = NewKb(name if number == 1 else f"{name}-{number}", self._folder)
         with writing_to(self._folder, KbqError):
-            make_folders(made.documents)
-        self._all[made.name] = made
-        return made
+            make_folders(upload.documents)
+        self._all[upload.name] = upload
+        return upload
 
-    def renamed(self, one: NewKb, wanted: str) -> NewKb:
+    def renamed(self, upload: NewKb, wanted: str) -> NewKb:
         """Give another name to one that is not built. Raises RefusedError if the name cannot be, or
         is taken.
         """
-        one.refuse_built()
-        if wanted == one.name:
-            return one
+        upload.refuse_built()
+        if wanted == upload.name:
+            return upload
         if not NAME.fullmatch(wanted) or wanted.startswith("."):
             raise RefusedError(
                 422, f"{wanted!r:.80} cannot be the name: write letters, digits, dots and hyphens"
@@ -353,33 +354,33 @@ class Editor:
             raise RefusedError(
                 422, f"there is a knowledge base {wanted!r} already: choose another name"
             )
-        documents = one.documents
-        kb = one.kb
-        del self._all[one.name]
-        one.name = wanted
-        self._all[wanted] = one
+        documents = upload.documents
+        kb = upload.kb
+        del self._all[upload.name]
+        upload.name = wanted
+        self._all[wanted] = upload
         with writing_to(self._folder, KbqError):
-            move(documents, one.documents)
+            move(documents, upload.documents)
             if kb.exists():  # left by a build that was stopped
-                move(kb, one.kb)
-        return one
+                move(kb, upload.kb)
+        return upload
 
-    def discard(self, one: NewKb) -> None:
+    def discard(self, upload: NewKb) -> None:
         """Remove one that is not built, and its documents."""
-        one.refuse_built()
+        upload.refuse_built()
         with writing_to(self._folder, KbqError):
-            remove_folder(one.documents)
-            remove_folder(one.kb)
-        del self._all[one.name]
+            remove_folder(upload.documents)
+            remove_folder(upload.kb)
+        del self._all[upload.name]
 
-    def start(self, one: NewKb) -> None:
+    def start(self, upload: NewKb) -> None:
         """Build one in the background, and then serve it."""
-        one.refuse_built()
-        if not one.files:
-            raise RefusedError(422, f"{one.name} has no documents: drop some first")
-        one.state = "waiting"
-        one.problem = ""
-        task = asyncio.create_task(self._make(one))
+        upload.refuse_built()
+        if not upload.files:
+            raise RefusedError(422, f"{upload.name} has no documents: drop some first")
+        upload.state = "waiting"
+        upload.problem = ""
+        task = asyncio.create_task(self._make(upload))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -389,23 +390,25 @@ class Editor:
             upload.is_stopped.set()
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
 
-    async def _make(self, one: NewKb) -> None:
+    async def _make(self, upload: NewKb) -> None:
         services = self._services
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, one.build)
-            served = await asyncio.to_thread(ServedKb, one.name, Folder(one.kb), list(services.kbs))
+            await asyncio.get_running_loop().run_in_executor(self._thread, upload.build)
+            served = await asyncio.to_thread(
+                ServedKb, upload.name, Folder(upload.kb), list(services.kbs)
+            )
             await services.batcher.call(partial(make_ready, served.kb), deadline=math.inf)
         except StoppedError:
-            one.state = "open"
+            upload.state = "open"
         except KbqError as error:
-            one.state, one.problem = "failed", one.hidden(str(error))
+            upload.state, upload.problem = "failed", upload.hidden(str(error))
         except Exception:
-            log.exception("a build failed", extra={"kb": one.name})
-            one.state = "failed"
-            one.problem = "something has failed here: the log of the service says more"
+            log.exception("a build failed", extra={"kb": upload.name})
+            upload.state = "failed"
+            upload.problem = "something has failed here: the log of the service says more"
         else:
             services.kbs.add(served)
-            one.state = "ready"
+            upload.state = "ready"
 
     def _is_taken(self, name: str) -> bool:
         names = {served.name for served in self._services.kbs} | set(self._all)
@@ -417,27 +420,27 @@ class Editor:
     def _left(self) -> Iterator[NewKb]:
         """Yield those of an earlier run that have documents, and are not built."""
         for documents in sorted(self._folder.glob(f"*{DOCUMENTS}")):
-            one = NewKb(documents.name.removesuffix(DOCUMENTS), self._folder)
-            if is_knowledge_base(one.kb):
+            upload = NewKb(documents.name.removesuffix(DOCUMENTS), self._folder)
+            if is_knowledge_base(upload.kb):
                 continue
             paths = [path for path in sorted(documents.rglob("*")) if path.is_file()]
             names = {path: path.relative_to(documents).as_posix() for path in paths}
-            one.files = {
+            upload.files = {
                 name: path.stat().st_size
                 for path, name in names.items()
                 if kind_of(name) != "hidden"
             }
-            yield one
+            yield upload
 
 
 def built_in(folder: Path) -> dict[str, Path]:
     """Return the knowledge bases in a folder that can be served, by name, the last one that was
     built first.
     """
-    found = [
+    folders = [
         path for path in folder.glob("*") if NAME.fullmatch(path.name) and is_knowledge_base(path)
     ]
-    return {path.name: path for path in sorted(found, key=lambda path: -path.stat().st_mtime)}
+    return {path.name: path for path in sorted(folders, key=lambda path: -path.stat().st_mtime)}
 
 
 def name_of(wanted: str) -> str:
@@ -507,41 +510,41 @@ async def send(
     name: str, path: Annotated[str, Query()], request: Request, editor: WithEditor
 ) -> dict[str, Any]:
     """Take a document."""
-    one = editor.named(name)
+    upload = editor.named(name)
     content = await request.body()
-    await asyncio.to_thread(one.keep, path, content)
-    return {"files": len(one.files)}
+    await asyncio.to_thread(upload.keep, path, content)
+    return {"files": len(upload.files)}
 
 
 @router.get("/{name}/preview")
 async def previewed(name: str, editor: WithEditor) -> dict[str, Any]:
     """Show how some of the documents will be read."""
-    one = editor.named(name)
+    upload = editor.named(name)
     try:
-        return await asyncio.to_thread(one.previews)
+        return await asyncio.to_thread(upload.previews)
     except KbqError as error:
-        raise RefusedError(422, one.hidden(str(error))) from None
+        raise RefusedError(422, upload.hidden(str(error))) from None
 
 
 @router.post("/{name}/build", dependencies=[Depends(json_only)])
 async def build(name: str, given: WantedName, editor: WithEditor) -> dict[str, Any]:
     """Build it under this name, in the background."""
-    one = editor.renamed(editor.named(name), given.name)
-    editor.start(one)
-    return one.facts()
+    upload = editor.renamed(editor.named(name), given.name)
+    editor.start(upload)
+    return upload.facts()
 
 
 @router.post("/{name}/stop", dependencies=[Depends(json_only)])
 async def stop(name: str, editor: WithEditor) -> dict[str, Any]:
     """Stop its build, which another one resumes."""
-    one = editor.named(name)
-    one.is_stopped.set()
-    return one.facts()
+    upload = editor.named(name)
+    upload.is_stopped.set()
+    return upload.facts()
 
 
 @router.post("/{name}/discard", dependencies=[Depends(json_only)])
 async def discard(name: str, editor: WithEditor) -> dict[str, Any]:
     """Throw away what is not built."""
-    one = editor.named(name)
-    await asyncio.to_thread(editor.discard, one)
-    return one.facts()
+    upload = editor.named(name)
+    await asyncio.to_thread(editor.discard, upload)
+    return upload.facts()

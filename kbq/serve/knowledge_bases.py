@@ -58,13 +58,13 @@ class Folder:
         same.
         """
         manifest = read_manifest(self.path)
-        wanted = self.model or manifest.model, manifest.model_fingerprint
+        encoders = self.model or manifest.model, manifest.model_fingerprint
         models = (other.kb.model for other in others)
         shared = next(
             (
                 opened
                 for opened in models
-                if (opened.source, opened.config.phrase_fingerprint) == wanted
+                if (opened.source, opened.config.phrase_fingerprint) == encoders
             ),
             None,
         )
@@ -91,7 +91,7 @@ def escaped_id(page_id: str) -> str:
     ('report.pdf~23page=1', 'a/~2E~2E/C~23 ~26 Ü', 'S001')
     """
     return UNSAFE.sub(
-        lambda found: "".join(f"~{byte:02X}" for byte in found[0].encode("utf-8", "replace")),
+        lambda unsafe: "".join(f"~{byte:02X}" for byte in unsafe[0].encode("utf-8", "replace")),
         page_id,
     )
 
@@ -104,7 +104,7 @@ def unescaped_id(escaped: str) -> str:
     """
     plain = unquote(escaped)  # escaped ids have no %
     return ESCAPED.sub(
-        lambda found: bytes.fromhex(found[0].replace("~", "")).decode("utf-8", "replace"), plain
+        lambda match: bytes.fromhex(match[0].replace("~", "")).decode("utf-8", "replace"), plain
     )
 
 
@@ -128,7 +128,7 @@ class OpenedKb:
         """Return pages whose titles begin with a text, and then those that have its words
         elsewhere; count all.
         """
-        found, beginning = self.titles.listed(text, first, count)
+        names, beginning = self.titles.listed(text, first, count)
         start = normalised(text)
         others = [
             PageName(page.page_id, page.title)
@@ -136,7 +136,7 @@ class OpenedKb:
             if not normalised(page.title).startswith(start)
         ]
         behind = max(0, first - beginning)
-        return [*found, *others[behind : behind + count - len(found)]], beginning + len(others)
+        return [*names, *others[behind : behind + count - len(names)]], beginning + len(others)
 
     @property
     def relations(self) -> list[str]:
@@ -160,17 +160,17 @@ class OpenedKb:
 
         The last few stay open for the next requests. Raises RefusedError if there is no page.
         """
-        wanted = tuple(pages), tuple(where.items())
-        if not any(wanted):
+        choice = tuple(pages), tuple(where.items())
+        if not any(choice):
             return self.kb
-        if wanted not in self._parts:
+        if choice not in self._parts:
             chosen = {self.page(page).page_id for page in pages} or set(self._pages.ids())
             if where:
-                found = zip(self._pages.ids(), self._pages.metadata(), strict=True)
+                all_fields = zip(self._pages.ids(), self._pages.metadata(), strict=True)
                 chosen &= {
                     page_id
-                    for page_id, fields in found
-                    if all(has_value(fields, *pair) for pair in wanted[1])
+                    for page_id, fields in all_fields
+                    if all(has_value(fields, *pair) for pair in choice[1])
                 }
             if not chosen:
                 raise RefusedError(
@@ -178,8 +178,8 @@ class OpenedKb:
                 )
             while len(self._parts) >= PARTS:
                 del self._parts[next(iter(self._parts))]
-            self._parts[wanted] = self.kb.with_pages(sorted(chosen))
-        return self._parts[wanted]
+            self._parts[choice] = self.kb.with_pages(sorted(chosen))
+        return self._parts[choice]
 
 
 def make_ready(kb: KnowledgeBase) -> None:
@@ -212,8 +212,8 @@ class ServedKb:
 
     def hidden(self, text: str) -> str:
         """Return a text with the name of this knowledge base in place of its folder, and no path."""
-        for place in (self._folder.path.absolute(), self.kb.folder, self._folder.path):
-            text = text.replace(str(place), self.name)
+        for folder in (self._folder.path.absolute(), self.kb.folder, self._folder.path):
+            text = text.replace(str(folder), self.name)
         return without_paths(text)
 
     async def reopen(self, call: Call, metrics: Metrics) -> None:
@@ -248,9 +248,9 @@ class ServedKb:
         )
 
     def _checked(self) -> OpenedKb:
-        found = verify(self._folder.path)
-        if not found:
-            raise KbqError(found.problems[0])
+        verified = verify(self._folder.path)
+        if not verified:
+            raise KbqError(verified.problems[0])
         return OpenedKb(self.name, self._folder.opened([self]))
 
 
@@ -273,11 +273,11 @@ class KnowledgeBases:
         A request takes it once, so that its answer is of one state. Raises RefusedError if there is
         none.
         """
-        found = self._by_name.get(name) if name else next(iter(self))
-        if found is None:
+        served = self._by_name.get(name) if name else next(iter(self))
+        if served is None:
             names = ", ".join(self._by_name)
             raise RefusedError(404, f"there is no knowledge base {name!r:.80}: choose from {names}")
-        return found.now
+        return served.now
 
     def problem_of(self, name: str) -> str:
         """Say why the present folder of the one with this name is not served; "" if it is."""

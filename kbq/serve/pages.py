@@ -96,8 +96,8 @@ def evidence(answer: Answer) -> tuple[str, str]:
 
 def address_of(kb: str, page_id: str, paragraph: int, start: int, end: int) -> str:
     """Return the address of a place in a page."""
-    place = urlencode({"kb": kb, "paragraph": paragraph, "start": start, "end": end})
-    return f"/page/{quote(page_id, safe='', errors='replace')}?{place}#here"
+    place_in_page = urlencode({"kb": kb, "paragraph": paragraph, "start": start, "end": end})
+    return f"/page/{quote(page_id, safe='', errors='replace')}?{place_in_page}#here"
 
 
 def page_number(page_id: str) -> str:
@@ -106,8 +106,8 @@ def page_number(page_id: str) -> str:
     >>> page_number("minutes.pdf#page=3"), page_number("S001")
     ('3', '')
     """
-    found = re.search(r"#page=([0-9]+)$", page_id)
-    return found[1] if found else ""
+    number = re.search(r"#page=([0-9]+)$", page_id)
+    return number[1] if number else ""
 
 
 def web_address(metadata: Mapping[str, object]) -> str:
@@ -192,18 +192,18 @@ async def ask(
         }
         return html_page("ask.html", request, services, served, view)
     request.state.queries = [text]  # kept for the log
-    (found,) = await services.batcher.found(served, [text], SearchOptions(form.k))
+    (result,) = await services.batcher.found(served, [text], SearchOptions(form.k))
     cards: dict[str, list[Answer]] = {}  # places of the same answer, best first
-    for answer in found.answers:
+    for answer in result.answers:
         cards.setdefault(normalised(answer.text), []).append(answer)
     levels = [level_of(places[0].probability) for places in cards.values()]
     is_sure = bool(levels) and levels[0] not in ("unlikely", "unknown")
     shown = sum(level != "unlikely" for level in levels) if is_sure else len(levels)
     view |= {
         "answers": list(cards.values()),
-        "is_all": len(found.answers) < form.k,
+        "is_all": len(result.answers) < form.k,
         "shown": shown,
-        "unknown_words": found.unknown_words,
+        "unknown_words": result.unknown_words,
     }
     return html_page("ask.html", request, services, served, view)
 
@@ -222,14 +222,14 @@ async def pages(
 ) -> Response:
     """Look through the pages by their titles."""
     served = services.kbs.named(form.kb)
-    found, count = await asyncio.to_thread(served.listed, form.words, form.first, LISTED)
+    names, count = await asyncio.to_thread(served.listed, form.words, form.first, LISTED)
     fields = {"kb": served.name, "words": form.words}
 
     def address(first: int) -> str:
         return f"/pages?{urlencode(fields | {'first': first})}"
 
     view = {
-        "found": found,
+        "found": names,
         "count": count,
         "words": form.words,
         "first": form.first,
@@ -250,14 +250,14 @@ async def page(
 ) -> Response:
     """Show a page, with a place in it marked."""
     served = services.kbs.named(kb)
-    found = served.page(page_id)
+    opened = served.page(page_id)
     view = {
-        "page": found,
+        "page": opened,
         "marked": paragraph,
         "start": start or 0,
         "end": end or 0,
-        "source": web_address(found.metadata),
-        "facts": {name: value for name, value in found.metadata.items() if name != "url"},
+        "source": web_address(opened.metadata),
+        "facts": {name: value for name, value in opened.metadata.items() if name != "url"},
     }
     return html_page("page.html", request, services, served, view)
 
@@ -370,11 +370,11 @@ def _ids(content: bytes, suffix: str) -> dict[str, str]:
         path = Path(folder, f"ids{suffix.replace('.txt', '.csv')}")
         path.write_bytes(content)
         try:
-            found = read_ids(path)
+            numbers = read_ids(path)
         except KbqError as error:
             raise RefusedError(422, str(error).replace(str(path), "the file")) from None
-    refuse_more("names", len(found), MOST_IDS)
-    return found
+    refuse_more("names", len(numbers), MOST_IDS)
+    return numbers
 
 
 class TypedValue(ClientObject):
@@ -397,11 +397,11 @@ async def typed(asked: TypedRequest, services: WithServices) -> list[dict[str, A
     """Return typed values as facts, which `kbq fill --decisions` and `kbq export` would write so."""
     decider = Decider(services.kbs.named(asked.kb).kb.searcher.titles, 0.0, 0, {})
 
-    def views_of(one: TypedValue) -> dict[str, Any]:
-        relation = _one_relation(one.relation)
-        normal = decider.normal(one.value, relation)
+    def views_of(value: TypedValue) -> dict[str, Any]:
+        relation = _one_relation(value.relation)
+        normal = decider.normal(value.value, relation)
         return views(
-            by_hand(Slot(subject_of(one.subject), relation), one.value, normal), relation, {}
+            by_hand(Slot(subject_of(value.subject), relation), value.value, normal), relation, {}
         )[0]
 
     return await asyncio.to_thread(lambda: list(map(views_of, asked.values)))

@@ -178,14 +178,14 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Pag
                 other.v, said, filler.served.kb.searcher.titles
             )
     known = filler.served.kb.searcher.pages
-    found = [
+    of_names = [
         [
             PageCandidate(page, agrees.get((number, page.page_id), {}), _is_thing(page, known))
             for page in each
         ]
         for number, each in enumerate(pages)
     ]
-    return [sorted(each, key=lambda one: one.rank, reverse=True) for each in found]
+    return [sorted(each, key=lambda one: one.rank, reverse=True) for each in of_names]
 
 
 def _is_thing(page: NamedPage, pages: Pages) -> bool:
@@ -209,7 +209,7 @@ def is_match(found: Sequence[PageCandidate]) -> bool:
 def _is_said(value: Any, claims: Sequence[Claim], titles: Titles) -> bool:
     values = value if isinstance(value, list) else [value]
     return any(
-        claim.accepted and _is_value(one, claim, titles) for one in values for claim in claims
+        claim.accepted and _is_value(stated, claim, titles) for stated in values for claim in claims
     )
 
 
@@ -343,7 +343,7 @@ class _Reconciliation:
     async def _candidates(self, asked: Mapping[str, Any]) -> Response:
         refuse_more("names", len(asked), MOST_NAMES)
         names = {key: name_of(query) for key, query in asked.items()}
-        found = await candidates(list(names.values()), self._filler)
+        of_names = await candidates(list(names.values()), self._filler)
         results = {
             key: {
                 "result": [
@@ -351,15 +351,15 @@ class _Reconciliation:
                     for candidate in each
                 ]
             }
-            for key, each in zip(names, found, strict=True)
+            for key, each in zip(names, of_names, strict=True)
         }
         return _json(results)
 
-    def _candidate(self, one: PageCandidate, is_match: bool) -> dict[str, Any]:
-        features = {"name": one.page.likeness, **one.agrees}
-        return self._named(one.page.page_id) | {
+    def _candidate(self, candidate: PageCandidate, is_match: bool) -> dict[str, Any]:
+        features = {"name": candidate.page.likeness, **candidate.agrees}
+        return self._named(candidate.page.page_id) | {
             "type": [TYPE],
-            "score": one.score,
+            "score": candidate.score,
             "match": is_match,
             "features": [{"id": name, "value": value} for name, value in features.items()],
         }
@@ -391,10 +391,10 @@ class _Reconciliation:
             page_id: self._served.page(page_id) for page_id in ids if self._served.has_page(page_id)
         }
         columns = []
-        for one in Column.sent(properties):
-            chosen = one.chosen
-            named = relation_named(one.id, "one" if chosen.limit == 1 else "many")
-            columns.append((one.id, replace(named, min_probability=chosen.probability), chosen))
+        for sent in Column.sent(properties):
+            chosen = sent.chosen
+            named = relation_named(sent.id, "one" if chosen.limit == 1 else "many")
+            columns.append((sent.id, replace(named, min_probability=chosen.probability), chosen))
         cells = [(page_id, *column) for page_id in pages for column in columns]
         refuse_long([page.title for page in pages.values()], [column for column, _, _ in columns])
         slots = [
@@ -429,12 +429,12 @@ class _Reconciliation:
         asked for.
         """
         prefix = " ".join(self._field("prefix").split())
-        found = [name for name in self._served.relations if prefix.casefold() in name.casefold()][
+        names = [name for name in self._served.relations if prefix.casefold() in name.casefold()][
             :SUGGESTIONS
         ]
-        found.sort(key=lambda name: not name.casefold().startswith(prefix.casefold()))
+        names.sort(key=lambda name: not name.casefold().startswith(prefix.casefold()))
         return _json(
-            {"result": _properties(dict.fromkeys([*found, *([prefix] if prefix else [])]))}
+            {"result": _properties(dict.fromkeys([*names, *([prefix] if prefix else [])]))}
         )
 
     async def suggested_types(self) -> Response:
@@ -443,9 +443,9 @@ class _Reconciliation:
     async def proposed(self) -> Response:
         """Propose relations for new columns."""
         limit = self._field("limit")
-        wanted = {"limit": int(limit)} if re.fullmatch("[0-9]{1,9}", limit) else {}
-        properties = _properties(self._served.relations[: wanted.get("limit")])
-        return _json({"type": self._field("type") or TYPE["id"], "properties": properties} | wanted)
+        limits = {"limit": int(limit)} if re.fullmatch("[0-9]{1,9}", limit) else {}
+        properties = _properties(self._served.relations[: limits.get("limit")])
+        return _json({"type": self._field("type") or TYPE["id"], "properties": properties} | limits)
 
     async def preview(self) -> Response:
         """Show a page as HTML that may be framed by any other page, and can do nothing there."""

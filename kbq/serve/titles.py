@@ -55,9 +55,9 @@ class PageTitles:
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = shards
         places = [
-            (shard, page)
-            for shard, one in enumerate(shards)
-            for page in np.flatnonzero(one.live_pages()).tolist()
+            (number, page)
+            for number, shard in enumerate(shards)
+            for page in np.flatnonzero(shard.live_pages()).tolist()
         ]
         places.sort(key=lambda place: normalised(shards[place[0]].titles[place[1]]))
         self._places = np.array(places, np.int32).reshape(-1, 2)
@@ -75,14 +75,14 @@ class PageTitles:
         """Return pages whose titles begin with a prefix, whatever its case and accents, and count
         all of them.
         """
-        wanted = normalised(prefix) if prefix.strip() else ""
+        letters = normalised(prefix) if prefix.strip() else ""
         rows = range(len(self._places))
 
         def beginning(row: int) -> str:
-            return normalised(self._title(row).title)[: len(wanted)]
+            return normalised(self._title(row).title)[: len(letters)]
 
         rows = range(
-            bisect_left(rows, wanted, key=beginning), bisect_right(rows, wanted, key=beginning)
+            bisect_left(rows, letters, key=beginning), bisect_right(rows, letters, key=beginning)
         )
         return self._titles(rows[first : first + count]), len(rows)
 
@@ -124,14 +124,14 @@ class TitleWords:
         if len(name) > LONGEST:
             return []
         by_id = self._ids.place(name)
-        found = {} if by_id is None else {by_id: BY_NUMBER if name.isdigit() else IDENTICAL}
+        alike = {} if by_id is None else {by_id: BY_NUMBER if name.isdigit() else IDENTICAL}
         words = words_of(name)
         for place, shared in self._table.most_alike(with_bare(words), max(limit, COMPARED)):
-            found[place] = max(found.get(place, 0.0), self._likeness(name, words, place, shared))
-        fitting = [place for place in found if _is_abbreviated(words, words_of(self._title(place)))]
-        if len(fitting) == 1 and max(found.values()) < SAME_WORDS:
-            found[fitting[0]] = ABBREVIATED
-        ranked = sorted(found.items(), key=lambda one: -one[1])[:limit]
+            alike[place] = max(alike.get(place, 0.0), self._likeness(name, words, place, shared))
+        fitting = [place for place in alike if _is_abbreviated(words, words_of(self._title(place)))]
+        if len(fitting) == 1 and max(alike.values()) < SAME_WORDS:
+            alike[fitting[0]] = ABBREVIATED
+        ranked = sorted(alike.items(), key=lambda pair: -pair[1])[:limit]
         return [
             NamedPage(
                 self._shards[place.shard].ids[place.page], self._title(place), round(likeness, 4)
@@ -194,14 +194,14 @@ class _Table:
     def most_alike(self, words: Sequence[str], limit: int) -> Iterator[tuple[PagePlace, float]]:
         """Yield pages that share a word, with the weighted share of words in common (Dice)."""
         looked_up = enumerate(dict.fromkeys(words[:MOST_WORDS]))
-        found = [self._pages_with(word, number < MOST_MISTYPED) for number, word in looked_up]
+        postings = [self._pages_with(word, number < MOST_MISTYPED) for number, word in looked_up]
         unseen = float(self._weight(np.zeros(1))[0])
-        total = sum(float(weights.max(initial=0.0)) or unseen for _, weights in found)
+        total = sum(float(weights.max(initial=0.0)) or unseen for _, weights in postings)
         pages, which = np.unique(
-            np.concatenate([*(pages for pages, _ in found), _NO_PAGES]), return_inverse=True
+            np.concatenate([*(pages for pages, _ in postings), _NO_PAGES]), return_inverse=True
         )
         shared = np.bincount(
-            which, np.concatenate([*(weights for _, weights in found), np.empty(0)]), len(pages)
+            which, np.concatenate([*(weights for _, weights in postings), np.empty(0)]), len(pages)
         )
         alike = np.minimum(1.0, 2 * shared / (self._totals[pages] + total))
         for best in np.argsort(-alike, kind="stable")[:limit].tolist():
@@ -210,11 +210,11 @@ class _Table:
 
     def with_all(self, words: Collection[str]) -> Iterator[PagePlace]:
         """Yield the pages that have all of these words, at least one."""
-        found: Rows | None = None
+        common: Rows | None = None
         for word in words:
             pages, _ = self._postings([word])
-            found = np.unique(pages) if found is None else np.intersect1d(found, pages)
-        for page in () if found is None else found.tolist():
+            common = np.unique(pages) if common is None else np.intersect1d(common, pages)
+        for page in () if common is None else common.tolist():
             yield PagePlace(int(self._shards[page]), int(self._numbers[page]))
 
     def _pages_with(self, word: str, may_be_mistyped: bool) -> tuple[Rows, NDArray[np.float64]]:
@@ -238,8 +238,8 @@ class _Table:
             [np.searchsorted(self._keys, keys, side) for side in ("left", "right")], axis=1
         )
         counts = np.diff(bounds)[:, 0]
-        found = [self._pages[begin:end] for begin, end in bounds[counts > 0].tolist()]
-        return np.concatenate([*found, _NO_PAGES]), np.repeat(self._weight(counts), counts)
+        runs = [self._pages[begin:end] for begin, end in bounds[counts > 0].tolist()]
+        return np.concatenate([*runs, _NO_PAGES]), np.repeat(self._weight(counts), counts)
 
     def _weight(self, counts: NDArray[Any]) -> NDArray[np.float64]:
         weights: NDArray[np.float64] = np.log1p(
@@ -269,13 +269,13 @@ def edits(word: str) -> set[str]:
     if not SHORTEST_WORD <= len(word) <= LONGEST_WORD:
         return set()
     letters = set(string.ascii_lowercase) | set(word)
-    found = set[str]()
-    for place in range(len(word) + 1):
-        before = word[:place]
-        after = word[place:]
-        found |= {f"{before}{letter}{rest}" for letter in letters for rest in (after, after[1:])}
-        found |= {before + after[1:], f"{before}{after[1:2]}{after[:1]}{after[2:]}"}
-    return found - {word}
+    edited = set[str]()
+    for cut in range(len(word) + 1):
+        before = word[:cut]
+        after = word[cut:]
+        edited |= {f"{before}{letter}{rest}" for letter in letters for rest in (after, after[1:])}
+        edited |= {before + after[1:], f"{before}{after[1:2]}{after[:1]}{after[2:]}"}
+    return edited - {word}
 
 
 def _is_abbreviated(words: Sequence[str], title: Sequence[str]) -> bool:

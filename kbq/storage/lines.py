@@ -318,21 +318,21 @@ def _parsed_array(
     blank = re.compile(r"\s*")
     decode = json.JSONDecoder().raw_decode
 
-    def behind(place: int) -> int:
-        return cast(re.Match[str], blank.match(text, place)).end()
+    def behind(position: int) -> int:
+        return cast(re.Match[str], blank.match(text, position)).end()
 
     number = first[0]
     counted = 0
-    place = behind(text.index("[") + 1)
-    while text[place : place + 1] != "]":
-        number = number + text.count("\n", counted, place)
-        counted = place
+    position = behind(text.index("[") + 1)
+    while text[position : position + 1] != "]":
+        number = number + text.count("\n", counted, position)
+        counted = position
         try:
-            fields, end = decode(text, place)
+            fields, end = decode(text, position)
             problem = TOO_DEEP if is_too_deep(fields) else ""
         except (RecursionError, ValueError) as reason:
             fields = None
-            end = place
+            end = position
             problem = _problem(reason)
         if not problem and not isinstance(fields, dict):
             problem = f"{fields!r:.40} is not a JSON object"
@@ -347,7 +347,7 @@ def _parsed_array(
             )
             return
         yield number, cast(dict[str, object], fields)
-        place = behind(last + 1) if text[last] == "," else last
+        position = behind(last + 1) if text[last] == "," else last
 
 
 def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -> IO[bytes]:
@@ -382,9 +382,9 @@ def _only_member(stream: io.BufferedReader, name: str, error: type[KbqError]) ->
     return archive.open(names[0])
 
 
-def is_member(one: zipfile.ZipInfo) -> bool:
+def is_member(member: zipfile.ZipInfo) -> bool:
     """Return whether a person put this into an archive: it is neither a folder nor hidden."""
-    name = one.filename
+    name = member.filename
     return not name.endswith("/") and not any(
         part.startswith((".", "__MACOSX")) for part in name.split("/")
     )

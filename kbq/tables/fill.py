@@ -123,8 +123,8 @@ class Filling:
         """Each subject, in the order of its first row, with the relations of its cells, each once."""
         return (
             Slot(name, self._relations[number])
-            for name, found in self._asked_for.items()
-            for number in found
+            for name, numbers in self._asked_for.items()
+            for number in numbers
         )
 
     def _find_slots(self, tokenizers: Sequence[ReadsQueries]) -> list[str]:
@@ -142,7 +142,7 @@ class Filling:
             )
         count = 0
         unasked = []
-        for place, row in enumerate(self._table.rows, start=1):
+        for line, row in enumerate(self._table.rows, start=1):
             name = subject_of(row.get(subject))
             known = self._asked_for.get(name, ())
             more = [
@@ -157,7 +157,7 @@ class Filling:
             )
             problem = next(filter(None, (_problem(query, tokenizers) for query in queries)), "")
             if problem:
-                unasked.append(f"row {place}: {problem}")
+                unasked.append(f"row {line}: {problem}")
             elif name and more:
                 self._asked_for[name] = tuple(sorted((*known, *more)))
                 count += len(more)
@@ -200,9 +200,9 @@ class Filling:
         done = filled = 0
         report(done, self.counts.cells, filled)
         for batch in self.batches(kept):
-            claims += chain.from_iterable(found for _, found in batch)
+            claims += chain.from_iterable(of_slot for _, of_slot in batch)
             done += len(batch)
-            filled += sum(any(claim.accepted for claim in found) for _, found in batch)
+            filled += sum(any(claim.accepted for claim in of_slot) for _, of_slot in batch)
             report(done, self.counts.cells, filled)
         return claims
 
@@ -228,7 +228,7 @@ class Filling:
             if left and len(missing) < size and len(slots) < MOST_KEPT:
                 continue
             waiting += zip(slots, self._decided(slots, list(missing), kept), strict=True)
-            own = sum(one.subject == slot.subject for one, _ in waiting)
+            own = sum(waiting_slot.subject == slot.subject for waiting_slot, _ in waiting)
             whole = len(waiting) - (own if own < len(self._asked_for[slot.subject]) else 0)
             yield self._final(waiting[:whole])
             slots = []
@@ -307,7 +307,7 @@ class Filling:
         claims = []
         for slot in slots:
             answers = [kept[query] for query in slot.queries]
-            said = [answer for found in answers for answer in found]
+            said = [answer for of_query in answers for answer in of_query]
             texts = [
                 answer.context[max(0, answer.start - AROUND) : answer.end + AROUND]
                 for answer in said
@@ -346,8 +346,8 @@ class Filling:
             ).all_filled()
         accepted = {
             cell: said
-            for cell, found in by_slot.items()
-            if (said := [one for one in found if one.accepted])
+            for cell, of_cell in by_slot.items()
+            if (said := [value for value in of_cell if value.accepted])
         }
         new = [relation.name for relation in self._relations if relation.name not in table.columns]
         rows = [self._filled(row, accepted) for row in table.rows]
@@ -419,9 +419,9 @@ class Filling:
         name = subject_of(row.get(self._options.subject))
         values: dict[str, Any] = {}
         for relation in self._relations:
-            found = self._of_row(row, name, accepted.get((name, relation.name), ()))
-            if found and (self._options.overwrite or self.is_empty(row, relation)):
-                texts = [written(claim, self._options.dates) for claim in found]
+            claims = self._of_row(row, name, accepted.get((name, relation.name), ()))
+            if claims and (self._options.overwrite or self.is_empty(row, relation)):
+                texts = [written(claim, self._options.dates) for claim in claims]
                 values[relation.name] = texts if relation.values == "many" else texts[0]
         return dict(row) | values if values else row
 
@@ -550,7 +550,9 @@ def best_known(
             likely[claim.relation].add(claim.subject)
     means = {relation: sum(found) / len(found) for relation, found in chances.items()}
     ranked = sorted(
-        relations, key=lambda one: (len(likely[one.name]), means.get(one.name, 0.0)), reverse=True
+        relations,
+        key=lambda candidate: (len(likely[candidate.name]), means.get(candidate.name, 0.0)),
+        reverse=True,
     )
     return [(hit, len(likely[hit.name]) / max(1, len(chosen)), len(chosen)) for hit in ranked]
 
@@ -595,9 +597,11 @@ def _note_relations(
     )
     if untuned:
         note(f"the query encoder was not tuned on {', '.join(map(repr, untuned))}")
-    known = [one for one in relations if one.name in asked and one.property]
+    known = [named for named in relations if named.name in asked and named.property]
     if known:
-        facts = ", ".join(f"{one.name!r} is {one.property}, of type {one.type}" for one in known)
+        facts = ", ".join(
+            f"{named.name!r} is {named.property}, of type {named.type}" for named in known
+        )
         note(f"{facts}, as `kbq relations` prints; a file relations.toml may say otherwise")
 
 

@@ -54,19 +54,19 @@ def value_sets_of(table: Table, path: Path, subject: str, relations: Sequence[st
     EvaluationError if a line does not fit the others.
     """
     columns = set(table.columns)
-    reader = next((reader for wanted, reader in READERS if wanted <= columns), None)
-    found: ValueSets = defaultdict(list)
+    reader = next((reader for needed, reader in READERS if needed <= columns), None)
+    sets: ValueSets = defaultdict(list)
     try:
         for name, relation, values in (
             reader(table.rows) if reader else _wide(table, subject, relations)
         ):
-            slot = found[normalised(subject_of(name)), normalised(str(relation))]
+            slot = sets[normalised(subject_of(name)), normalised(str(relation))]
             slot += [names for names in values if names not in slot]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise EvaluationError(
             f"{path} has a line that differs from the others ({error!r:.80}): repair it"
         ) from None
-    return dict(found)
+    return dict(sets)
 
 
 def guesses_of(table: Table) -> Guesses:
@@ -223,11 +223,11 @@ def evaluate_table(
         KbqError: a file cannot be read.
         EvaluationError: there is nothing to score.
     """
-    wanted = read_value_sets(gold, subject, relations)
-    if not wanted:
+    gold_sets = read_value_sets(gold, subject, relations)
+    if not gold_sets:
         raise EvaluationError(f"{gold} has no value to compare with: fill in some that are right")
     table = read_table(filled)
-    return scores_of(value_sets_of(table, filled, subject, relations), wanted, guesses_of(table))
+    return scores_of(value_sets_of(table, filled, subject, relations), gold_sets, guesses_of(table))
 
 
 def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = None) -> TableScores:
@@ -262,26 +262,26 @@ def compared(predicted: Iterable[Names], gold: Sequence[Names], relation: str = 
     SlotCounts(predicted=2, gold=2, matched=1)
     """
     guesses = distinct(predicted, relation)
-    wanted = distinct(gold, relation)
+    golds = distinct(gold, relation)
     places: dict[object, list[int]] = defaultdict(list)
     dated: list[tuple[int, DateValue]] = []
-    for place, names in enumerate(wanted):
+    for number, names in enumerate(golds):
         for key in _keys(names, relation):
-            places[key].append(place)
-            dated += [(place, key)] if isinstance(key, DateValue) else []
+            places[key].append(number)
+            dated += [(number, key)] if isinstance(key, DateValue) else []
     edges = []
     for names in guesses:
         keys = _keys(names, relation)
-        found = {place for key in keys for place in places.get(key, ())}
+        equal = {number for key in keys for number in places.get(key, ())}
         # One date may be more exact than another.
         own = [key for key in keys if isinstance(key, DateValue)]
         edges.append(
             sorted(
-                found
-                | {place for place, date in dated for date_ in own if dates_agree(date_, date)}
+                equal
+                | {number for number, date in dated for date_ in own if dates_agree(date_, date)}
             )
         )
-    return SlotCounts(len(guesses), len(wanted), _matched(edges))
+    return SlotCounts(len(guesses), len(golds), _matched(edges))
 
 
 def distinct(values: Iterable[Names], relation: str = "") -> list[Names]:
@@ -290,10 +290,10 @@ def distinct(values: Iterable[Names], relation: str = "") -> list[Names]:
     >>> distinct([("Jürgen Kurths",), ("Jurgen Kurths",), ("Ann Lee", "A. Lee")])
     [('Jürgen Kurths',), ('Ann Lee', 'A. Lee')]
     """
-    found: dict[frozenset[object], Names] = {}
+    by_keys: dict[frozenset[object], Names] = {}
     for names in values:
-        found.setdefault(_keys(names, relation), names)
-    return list(found.values())
+        by_keys.setdefault(_keys(names, relation), names)
+    return list(by_keys.values())
 
 
 def _keys(names: Names, relation: str) -> frozenset[object]:

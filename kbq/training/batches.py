@@ -224,7 +224,7 @@ def _mrqa(line: Any) -> RawPassage:
     context = line["context"]
     questions = list[RawQuestion]()
     for question in line["qas"]:
-        spans = [span for found in question["detected_answers"] for span in found["char_spans"]]
+        spans = [span for answer in question["detected_answers"] for span in answer["char_spans"]]
         placed = [(clean_text(context[first : last + 1]), first) for first, last in spans]
         questions.append(({"id": question["qid"], "question": question["question"]}, placed))
     return "", context, "", questions
@@ -282,21 +282,21 @@ def _query(
         return None
     places: dict[tuple[int, int], None] = {}  # each once
     answers = []
-    for wanted, expected in expected_answers:
-        occurrences = whole_words(text, wanted) if expected is None and wanted.strip() else []
-        place = (
-            next(iter(occurrences), None) if expected is None else _place(text, wanted, expected)
+    for answer, expected in expected_answers:
+        occurrences = whole_words(text, answer) if expected is None and answer.strip() else []
+        start = (
+            next(iter(occurrences), None) if expected is None else _place(text, answer, expected)
         )
-        if place is None or (len(occurrences) > 1 and not doubtful):
-            repairs["lost" if place is None else "doubtful"] += 1
+        if start is None or (len(occurrences) > 1 and not doubtful):
+            repairs["lost" if start is None else "doubtful"] += 1
             continue
-        repairs["placed" if expected is None else "right" if place == expected else "moved"] += 1
-        answers.append(wanted)
-        places[place, place + len(wanted)] = None
+        repairs["placed" if expected is None else "right" if start == expected else "moved"] += 1
+        answers.append(answer)
+        places[start, start + len(answer)] = None
     if not places:
         return None
     query_text = clean_text(question["question"])
-    negatives = tuple(_negatives(question, [wanted for wanted, _ in expected_answers], repairs))
+    negatives = tuple(_negatives(question, [answer for answer, _ in expected_answers], repairs))
     return TrainingQuery(
         str(question.get("id", "")), query_text, tuple(places), tuple(answers), negatives
     )
@@ -308,10 +308,10 @@ def _negatives(
     """Yield the hard negatives of a question; those that hold an answer without saying so are left
     out.
     """
-    for one in question.get("negatives", question.get("hard_negative_ctxs", ())):
-        title = clean_text(one.get("title", ""))
-        text = clean_text(one["context"] if "context" in one else one["text"])
-        if not one.get("same_phrase") and any(
+    for context in question.get("negatives", question.get("hard_negative_ctxs", ())):
+        title = clean_text(context.get("title", ""))
+        text = clean_text(context["context"] if "context" in context else context["text"])
+        if not context.get("same_phrase") and any(
             whole_words(text, answer) for answer in answers if answer.strip()
         ):
             repairs["answering"] += 1
@@ -319,16 +319,16 @@ def _negatives(
             yield Negative(title, text)
 
 
-def _place(text: str, wanted: str, expected: int) -> int | None:
+def _place(text: str, answer: str, expected: int) -> int | None:
     """Return the occurrence of `wanted` nearest to the expected place."""
-    if not wanted.strip():
+    if not answer.strip():
         return None
-    if expected >= 0 and text.startswith(wanted, expected):
+    if expected >= 0 and text.startswith(answer, expected):
         return expected
-    before = text.rfind(wanted, 0, max(expected, 0) + len(wanted))
-    after = text.find(wanted, max(expected, 0))
-    places = [place for place in (before, after) if place >= 0]
-    return min(places, key=lambda place: abs(place - expected)) if places else None
+    before = text.rfind(answer, 0, max(expected, 0) + len(answer))
+    after = text.find(answer, max(expected, 0))
+    places = [start for start in (before, after) if start >= 0]
+    return min(places, key=lambda start: abs(start - expected)) if places else None
 
 
 class ReadPassage(Protocol):
@@ -427,7 +427,7 @@ def prepare(
                     (len(queries), window) for window in _first_negative(tokenizer, query, shape)
                 )
                 queries.append(tuple(ids))
-                golds.append(tuple(token_span(text, *place) for place in query.places))
+                golds.append(tuple(token_span(text, *characters) for characters in query.places))
                 answers.append(numbers.setdefault(query.answers[0].lower(), len(numbers)))
             passage_windows = tuple(windows(tokenizer, title.ids, text, shape))
             total = sum(
@@ -605,9 +605,9 @@ def collate(network: Model | Reader, passages: Sequence[PreparedPassage]) -> Bat
     passage_of_query = [number for number, passage in enumerate(passages) for _ in passage.queries]
     places_of_query = (places for passage in passages for places in passage.golds)
     golds = [
-        (row, *tokens_of[number][list(place)])
+        (row, *tokens_of[number][list(span)])
         for row, (number, places) in enumerate(zip(passage_of_query, places_of_query, strict=True))
-        for place in places
+        for span in places
     ]
     rows, *sides = (
         torch.from_numpy(np.array(golds, np.int64).reshape(-1, 3)).to(device).unbind(dim=1)

@@ -244,10 +244,10 @@ def _judge(
     n_reranked = plan.n_reranked
     queries = [Query.of(gold.input or "") for gold, _ in asked]
     deep = DEEPER * n_reranked if any(is_hidden for _, is_hidden in asked) else n_reranked
-    found = kb.search(queries, replace(options, k=deep, unit="phrase", rerank=0))
+    hits_of = kb.search(queries, replace(options, k=deep, unit="phrase", rerank=0))
     phrases = [
         [*(_unanswering(gold, hits) if is_hidden else hits)][:n_reranked]
-        for (gold, is_hidden), hits in zip(asked, found, strict=True)
+        for (gold, is_hidden), hits in zip(asked, hits_of, strict=True)
     ]
     judged = []
     reranked = rerank(
@@ -335,13 +335,13 @@ def without_evidence(phrases: Sequence[Answer], answers: Sequence[str]) -> Itera
     Source: arXiv 1806.03822 (questions that a paragraph seems to answer, and does not).
     """
     texts = {phrase.place[:2]: phrase.context for phrase in phrases}
-    rests = {place: without_sentences(text, answers) for place, text in texts.items()}
+    rests = {span: without_sentences(text, answers) for span, text in texts.items()}
     for phrase in phrases:
         rest, kept = rests[phrase.place[:2]]
         for start, stop, begin in kept:
             if start <= phrase.start and phrase.end <= stop:
-                place = phrase.start - start + begin, phrase.end - start + begin
-                yield replace(phrase, context=rest, start=place[0], end=place[1], unit=place)
+                span = phrase.start - start + begin, phrase.end - start + begin
+                yield replace(phrase, context=rest, start=span[0], end=span[1], unit=span)
 
 
 def without_sentences(text: str, answers: Sequence[str]) -> tuple[str, list[tuple[int, int, int]]]:
@@ -351,7 +351,7 @@ def without_sentences(text: str, answers: Sequence[str]) -> tuple[str, list[tupl
     >>> without_sentences("Ada was a poet. She died in 1852. Her father was Byron.", ["1852"])
     ('Ada was a poet. Her father was Byron.', [(0, 16, 0), (34, 55, 16)])
     """
-    found = [
+    starts = [
         start
         for answer in answers
         if answer.strip()
@@ -363,7 +363,7 @@ def without_sentences(text: str, answers: Sequence[str]) -> tuple[str, list[tupl
     for (start, _), stop in zip(
         bounds, [*(start for start, _ in bounds[1:]), len(text)], strict=True
     ):
-        if not any(start <= place < stop for place in found):
+        if not any(start <= start_of < stop for start_of in starts):
             kept.append((start, stop, len(rest)))
             rest += text[start:stop]
     return rest, kept
@@ -427,14 +427,12 @@ def seen_queries(kb: Searcher, golds: Sequence[Gold]) -> list[SeenQuery]:
     seen: list[SeenQuery] = []
     for begin in range(0, len(asked), BATCH):
         queries, part = zip(*asked[begin : begin + BATCH], strict=True)
-        found = kb.search(queries, options)
+        hits = kb.search(queries, options)
         with torch.no_grad():
             ids = [reader.query_tokenizer.ids_of(query.text) for query in queries]
-            read = read_around(reader, ids, found, [query.subject for query in queries])
+            read = read_around(reader, ids, hits, [query.subject for query in queries])
         score_scale = kb.plan(options).score_scale
-        for gold, windows, phrases in zip(
-            part, read, map(answers_in_all, read, found), strict=True
-        ):
+        for gold, windows, phrases in zip(part, read, map(answers_in_all, read, hits), strict=True):
             if not windows:
                 continue
             scores = torch.tensor([phrase.score for phrase in phrases])
@@ -456,14 +454,14 @@ def labels_of(
     """Say how right each phrase is. `pages`: ids or titles of those where an answer is right, or
     none for anywhere.
     """
-    wanted = {normalise_answer(answer) for answer in answers} - {""}
+    golds = {normalise_answer(answer) for answer in answers} - {""}
 
     def label(phrase: Answer) -> Label:
         text = normalise_answer(phrase.text)
         is_on_page = not pages or phrase.page_id in pages or phrase.title in pages
-        if text in wanted:
+        if text in golds:
             return "right" if is_on_page else "elsewhere"
-        return "nearly" if wanted and is_on_page and best_f1(text, wanted) >= NEARLY else "wrong"
+        return "nearly" if golds and is_on_page and best_f1(text, golds) >= NEARLY else "wrong"
 
     return tuple(map(label, phrases))
 

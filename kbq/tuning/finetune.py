@@ -385,10 +385,10 @@ def _save(
     if kb.reranking.relation_judge:
         kb.reranking.relation_judge.save(folder)
     if answered:
-        told = {"command": facts["command"]}
-        write_calibration(kb, answered, folder / CALIBRATION, SearchOptions(), told)
+        source_facts = {"command": facts["command"]}
+        write_calibration(kb, answered, folder / CALIBRATION, SearchOptions(), source_facts)
         write_calibration(
-            kb, answered, folder / CALIBRATION_OF_CELLS, SearchOptions(purpose="cell"), told
+            kb, answered, folder / CALIBRATION_OF_CELLS, SearchOptions(purpose="cell"), source_facts
         )
     write_config(folder, kb.model.config)  # it names all files
 

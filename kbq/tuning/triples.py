@@ -146,7 +146,7 @@ def sample_by_relation(golds: Sequence[Gold], count: int, seed: int) -> list[Gol
     for group in groups.values():
         rng.shuffle(group)
         ranked += [
-            ((place + rng.random()) / len(group), gold.id, gold) for place, gold in enumerate(group)
+            ((rank + rng.random()) / len(group), gold.id, gold) for rank, gold in enumerate(group)
         ]
     return [gold for _, _, gold in sorted(ranked, key=lambda item: item[:2])[:count]]
 
@@ -162,10 +162,10 @@ def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
     pages: dict[str, list[Gold]] = defaultdict(list)
     for gold in golds:
         pages[min(pages_of(gold), default=subject_of(gold))].append(gold)
-    wanted = min(MOST_DEV, max(1, round(len(golds) * DEV_SHARE)))
+    count = min(MOST_DEV, max(1, round(len(golds) * DEV_SHARE)))
     order = random.Random(seed).sample(sorted(pages), len(pages))
     dev: list[Gold] = []
-    while len(dev) < wanted and order:
+    while len(dev) < count and order:
         dev += pages[order.pop()]
     subjects = {subject_of(gold) for gold in dev}
     tuned = [gold for page in order for gold in pages[page] if subject_of(gold) not in subjects]
@@ -303,11 +303,9 @@ def other_queries(
     `watched` ones are of relations that all others leave out.
     """
     kinds = {"mention" if mention_in(text) else "question" for text in tuned if not slot_of(text)}
-    wanted = [kind for kind in TURNS if kind not in kinds]
+    missing = [kind for kind in TURNS if kind not in kinds]
     known = {slot[1].casefold() for slot in map(slot_of, tuned) if slot}
-    names = [
-        relation for place, relation in enumerate(RELATIONS) if (place % EVERY == 0) == watched
-    ]
+    names = [relation for rank, relation in enumerate(RELATIONS) if (rank % EVERY == 0) == watched]
     # All of them, where all are tuned on.
     relations = [name for name in names if name.casefold() not in known] or names
     pages_of = [(shard, np.flatnonzero(shard.live_pages())) for shard in shards if len(shard)]
@@ -317,7 +315,7 @@ def other_queries(
     for number in range(count * TRIES):
         shard, pages = pages_of[source.integers(len(pages_of))]
         page = int(pages[source.integers(len(pages))])
-        text = _query(wanted[number % len(wanted)], shard, page, relations, source)
+        text = _query(missing[number % len(missing)], shard, page, relations, source)
         if tokenizer.accepts(text):
             made.append(text)
         if len(made) == count:
@@ -355,10 +353,10 @@ def _phrase(shard: Shard, page: int, source: np.random.Generator) -> tuple[str, 
     starts = np.flatnonzero(shard.opens(rows))
     if not len(starts):
         return "", 0, 0
-    place = int(starts[source.integers(len(starts))])
-    size = min(LONGEST_SUBJECT, int(reach(shard, rows[[place]])[0]))
-    ends = place + np.flatnonzero(shard.closes(rows[place : place + size]))
+    opening = int(starts[source.integers(len(starts))])
+    size = min(LONGEST_SUBJECT, int(reach(shard, rows[[opening]])[0]))
+    ends = opening + np.flatnonzero(shard.closes(rows[opening : opening + size]))
     if not len(ends):
         return "", 0, 0
     end = int(ends[source.integers(len(ends))])
-    return shard.texts[paragraph], int(shard.starts[rows[place]]), int(shard.ends[rows[end]])
+    return shard.texts[paragraph], int(shard.starts[rows[opening]]), int(shard.ends[rows[end]])

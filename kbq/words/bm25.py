@@ -79,13 +79,15 @@ def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manif
     built = []
     for shard in manifest.open_shards(folder):
         part = f"{shard.folder.name}/{BM25}"
-        place = bm25_folder(shard.folder)
-        if is_complete(place, shard.seal, manifest.seals.get(part)) and not is_older(place):
+        index_folder = bm25_folder(shard.folder)
+        if is_complete(index_folder, shard.seal, manifest.seals.get(part)) and not is_older(
+            index_folder
+        ):
             stage.add(len(shard.texts))
         else:
             vocabulary, entries, lengths = _count_words(shard, stage)
             others: dict[str, NDArray[Any]] = {LENGTHS: lengths, FOLDED: np.empty(0, np.uint8)}
-            write_postings(place, vocabulary, entries, "counts", shard.seal, others)
+            write_postings(index_folder, vocabulary, entries, "counts", shard.seal, others)
             built.append(part)
     return replace(manifest.without_seals(built), bm25=True)
 
@@ -239,7 +241,7 @@ def shares_of(query: Query, terms: Sequence[str]) -> list[float]:
         return [1.0] * len(terms)
     subject, relation = words_of((query.subject, query.relation))
     behind = len(subject) + len(relation)
-    return [RELATION if len(subject) <= place < behind else 1.0 for place in range(len(terms))]
+    return [RELATION if len(subject) <= number < behind else 1.0 for number in range(len(terms))]
 
 
 def missing_words(text: str, indexes: Sequence["BM25Index"]) -> list[str]:

@@ -169,12 +169,12 @@ class Names:
         having = [_with_all(index, name.words) for index in self._indexes]
         count = sum(map(len, having))
         read = having if count <= MOST_READ else self._best(having, name.words)
-        found = [_read(shard, name, own) for shard, own in zip(self._shards, read, strict=True)]
-        pages = {page_id: naming for each in found for page_id, naming in each.by_id().items()}
+        named = [_read(shard, name, own) for shard, own in zip(self._shards, read, strict=True)]
+        pages = {page_id: naming for each in named for page_id, naming in each.by_id().items()}
         unread = max(0, count - MOST_READ)  # paragraphs that may have the name, too
         share = 1 / (1 + (len(pages) + unread) / SELDOM)
         return Naming(
-            pages, {each.shard.folder.name: each.points(share) for each in found if each.pages}
+            pages, {each.shard.folder.name: each.points(share) for each in named if each.pages}
         )
 
     def _best(self, having: Sequence[Rows], words: Sequence[str]) -> list[Rows]:
@@ -220,7 +220,7 @@ def _read(shard: Shard, name: SubjectName, having: Rows) -> _NamedPages:
     ):
         is_title = name.is_title(shard.titles[page])
         mentions = {paragraph: name.mentions(shard.texts[paragraph]) for paragraph in members}
-        named = [paragraph for paragraph, found in mentions.items() if found]
+        named = [paragraph for paragraph, mentions_in in mentions.items() if mentions_in]
         if not (named or is_title):
             continue
         first = 0
