@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -336,3 +336,48 @@ def content_start(text: str) -> int:
     """
     marker = KILT_MARKER.match(text)
     return marker.end() if marker else 0
+
+
+def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Iterator[Page]:
+    """Yield pages that were made in Python, each with an id of its own.
+
+    Raises CorpusError if one is not a page, lacks an id, or has the id of another, or if there is
+    none.
+    """
+    known = PageIds(known_ids)
+    count = 0
+    for count, page in enumerate(pages, start=1):
+        if not isinstance(page, Page) or not all(map(_is_paragraph, page.paragraphs)):
+            raise CorpusError(
+                f"page {count} is {page!r:.80}: give kbq.Page(page_id, title, paragraphs)"
+            )
+        if not (
+            isinstance(page.page_id, str) and page.page_id.strip() and isinstance(page.title, str)
+        ):
+            raise CorpusError(
+                f"page {count} has the id {page.page_id!r} and the title {page.title!r}: both "
+                "must be text"
+            )
+        refuse_long_names(page)
+        if not known.add(page.page_id):
+            raise CorpusError(
+                f"page id {page.page_id!r} is taken by an earlier page: give every page its own id"
+            )
+        for text in (page.page_id, page.title, *(paragraph.text for paragraph in page.paragraphs)):
+            encodable(text, f"page {page.page_id!r}")
+        try:
+            check_metadata(page.metadata)
+        except CorpusError as error:
+            raise CorpusError(f"page {page.page_id!r}: {error}") from None
+        yield page
+    if count == 0:
+        raise CorpusError("there are no pages: a corpus needs at least one")
+
+
+def _is_paragraph(one: object) -> bool:
+    return (
+        isinstance(one, Paragraph)
+        and isinstance(one.text, str)
+        and isinstance(one.number, int)
+        and one.number >= 0
+    )

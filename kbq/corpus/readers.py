@@ -20,13 +20,12 @@ are the same id; a duplicate id (squad: title, where there are no ids) is a bad 
 memory at a time; for text, one file; for squad, the whole corpus.
 """
 
-import csv
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from pathlib import Path, PurePath
-from typing import NamedTuple, TypeAlias, TypeVar, get_args
+from typing import NamedTuple, get_args
 
 from kbq.answers import CorpusColumns, CorpusFormat, DocumentOptions
 from kbq.corpus.documents import (
@@ -38,24 +37,18 @@ from kbq.corpus.documents import (
     read_documents,
     refuse_other_kinds,
 )
-from kbq.corpus.pages import (
-    Page,
-    PageIds,
-    Paragraph,
-    as_paragraphs,
-    blocks,
-    check_metadata,
-    clean_metadata,
-    content_start,
-    encodable,
-    page_id_of,
-    refuse_long_names,
-    wrong_field,
+from kbq.corpus.formats import (
+    DPR_HEADER,
+    dpr_pages,
+    jsonl_page,
+    kilt_page,
+    msmarco_page,
+    squad_pages,
 )
+from kbq.corpus.pages import Page, PageIds, refuse_long_names
 from kbq.corpus.reading import LIBRARIES, PLAIN
 from kbq.corpus.table_pages import Source, table_pages
-from kbq.english.language import looks_english
-from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError
+from kbq.errors import CorpusError
 from kbq.storage.lines import (
     BadLine,
     Line,
@@ -63,48 +56,25 @@ from kbq.storage.lines import (
     read_lines,
     refuse,
     source_name,
-    whole_text,
     without_compression,
 )
 from kbq.storage.paths import as_path
-from kbq.storage.records import parsed_json
 from kbq.storage.reports import Note, unheard
 from kbq.storage.rows import SUFFIXES
-from kbq.text.normal_forms import clean_text
-
-Fields: TypeAlias = dict[str, object]
-Kind = TypeVar("Kind")
 
 _CHOOSE = "choose the format: " + ", ".join(get_args(CorpusFormat)[1:])
 _LINES = ("", ".json", ".jsonl", ".ndjson", ".tsv")  # a zero byte makes one bad line of theirs
-_DPR_HEADER = "id\ttext\ttitle"
 _FIRST_LINES: tuple[tuple[CorpusFormat, str], ...] = (
     ("squad", r'\s*\{\s*("version"\s*:\s*"[^"]*"\s*,\s*)?("data"\s*:|$)'),
     ("kilt", r'\s*(\[\s*)?\{.*"wikipedia_id"\s*:'),
     ("jsonl", r'\s*(\[\s*)?\{.*"(text|paragraphs)"\s*:'),
-    ("dpr", _DPR_HEADER + r"\s*$"),
+    ("dpr", DPR_HEADER + r"\s*$"),
     ("msmarco", r"[0-9]+\t[^\t]*$"),
-)
-# `_id` repeats `wikipedia_id`; anchors and categories are Wikipedia's links, and longer than the
-# text.
-_KILT_FIELDS = frozenset(
-    {"wikipedia_id", "wikipedia_title", "text", "_id", "anchors", "categories"}
 )
 # JSON, DPR, compressed.
 _HEAD = re.compile(
     rb"(\xef\xbb\xbf)?\s*([{\[]\s*[\"{]|id\ttext|\x1f\x8b|\xfd7zXZ|BZh|\x28\xb5\x2f\xfd)"
 )
-_WRITE: dict[type, str] = {str: "text in quotes", list: "a list", dict: "an object {…}"}
-
-READ_ON = 100_000  # pages that are read after the first bad line, in search of more
-
-WORDS = 2000  # words that are looked at
-SENTENCE = 6  # words that a text has at least to be looked at
-NOT_ENGLISH = (
-    "most of this text does not look like English, for which the default model is made: expect "
-    "few answers, or choose another --model"
-)
-_WORD = re.compile(r"[^\W\d_]+")
 
 
 def read_corpus(
@@ -224,16 +194,16 @@ def _pages(
     if format == "table":
         return table_pages(source, on_bad_line, columns, note)
     if format == "squad":
-        return _squad_pages(lines, name)
+        return squad_pages(lines, name)
     if format == "dpr":
-        return _dpr_pages(lines, name, on_bad_line)
+        return dpr_pages(lines, name, on_bad_line)
     if format == "msmarco":
         return (
-            (f"{name}:{number}", partial(_msmarco_page, line))
+            (f"{name}:{number}", partial(msmarco_page, line))
             for number, line in lines
             if line.strip()
         )
-    read_page = _kilt_page if format == "kilt" else partial(_jsonl_page, columns)
+    read_page = kilt_page if format == "kilt" else partial(jsonl_page, columns)
     numbered = parse_json_lines(lines, source, CorpusError, on_bad_line)
     return ((f"{name}:{number}", partial(read_page, fields)) for number, fields in numbered)
 
@@ -290,255 +260,3 @@ def _recognised(
     raise CorpusError(
         f"{source_name(source)}: the first line {first!r:.60} is not in a known format: {_CHOOSE}"
     )
-
-
-def _kilt_page(fields: Fields) -> Page:
-    title = _text(fields.get("wikipedia_title"), "wikipedia_title").strip()
-    paragraphs = []
-    for number, text in enumerate(_texts(fields, "text")):
-        begin = content_start(text)
-        is_title_line = number == 0 and text.strip() == title
-        if text[begin:].strip() and not is_title_line:
-            paragraphs.append(Paragraph(number, text, begin))
-    page_id = page_id_of(fields.get("wikipedia_id"), "wikipedia_id")
-    return Page(page_id, title, paragraphs, metadata=_others(fields, _KILT_FIELDS))
-
-
-def _jsonl_page(columns: CorpusColumns, fields: Fields) -> Page:
-    has_paragraphs = "paragraphs" in fields
-    if has_paragraphs and columns.text in fields:
-        raise CorpusError(f"the page has both {columns.text} and paragraphs: keep one of them")
-    id_field = columns.id if columns.id in fields or "_id" not in fields else "_id"
-    page_id = page_id_of(fields.get(id_field), columns.id)
-    title = _text(fields.get(columns.title), columns.title).strip()
-    texts = (
-        _texts(fields, "paragraphs")
-        if has_paragraphs
-        else blocks(_text(fields.get(columns.text), columns.text))
-    )
-    known = frozenset({id_field, columns.title, columns.text, "paragraphs"})
-    return Page(page_id, title, as_paragraphs(texts), metadata=_others(fields, known))
-
-
-def _others(fields: Fields, known: frozenset[str]) -> Fields:
-    return clean_metadata({name: value for name, value in fields.items() if name not in known})
-
-
-def _squad_pages(lines: Iterator[Line], name: str) -> Iterator[Source]:
-    wanted = 'write one object {"data": [{"title", "paragraphs": [{"context"}]}]}'
-    try:
-        fields = parsed_json(whole_text(lines, name, CorpusError, "\n"))
-    except ValueError as reason:
-        raise CorpusError(f"{name}: not JSON ({reason}): {wanted}") from reason
-    if not isinstance(fields, dict) or not isinstance(fields.get("data"), list):
-        raise CorpusError(f"{name}: it has no list of articles: {wanted}")
-    articles = enumerate(fields["data"], start=1)
-    return (
-        (f"{name}: article {number}", partial(_squad_page, article)) for number, article in articles
-    )
-
-
-def _squad_page(article: object) -> Page:
-    fields = _checked(article, "the article", dict)
-    # SQuAD writes titles as in Wikipedia's URLs, with `_` for a space.
-    title = _text(fields.get("title"), "title").replace("_", " ").strip()
-    page_id = page_id_of(fields.get("id", fields["title"]), "id")
-    contexts = []
-    for number, item in enumerate(_checked(fields.get("paragraphs"), "paragraphs", list)):
-        paragraph = _checked(item, f"paragraphs[{number}]", dict)
-        contexts.append(_text(paragraph.get("context"), f"paragraphs[{number}].context"))
-    return Page(page_id, title, as_paragraphs(contexts))
-
-
-class _Passage(NamedTuple):
-    location: str
-    title: str
-    paragraph: Paragraph
-
-
-def _dpr_pages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Iterator[Source]:
-    passages = _dpr_passages(lines, name, on_bad_line)
-    # Each passage without a title is a page of its own.
-    for _, group in groupby(
-        passages, key=lambda passage: passage.title or passage.paragraph.number
-    ):
-        page = list(group)
-        yield page[0].location, partial(_dpr_page, page)
-
-
-def _dpr_passages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Iterator[_Passage]:
-    for number, line in lines:
-        if not line.strip() or line == _DPR_HEADER:
-            continue
-        location = f"{name}:{number}"
-        try:
-            # Line by line, so that an unclosed quotation mark affects one passage only.
-            row = next(csv.reader([line], delimiter="\t", strict=True))
-        except csv.Error as reason:
-            advice = "enclose the text in quotation marks and double those inside it"
-            on_bad_line(CorpusError(f"{location}: {reason}: {advice}"))
-            continue
-        if len(row) == 3 and re.fullmatch("[0-9]{1,9}", row[0]):
-            yield _Passage(
-                location, clean_text(row[2]).strip(), Paragraph(int(row[0]), clean_text(row[1]))
-            )
-        else:
-            advice = "write id (up to 9 digits), text and title, separated by tabs"
-            on_bad_line(CorpusError(f"{location}: {row!r:.60} is not a passage: {advice}"))
-
-
-def _dpr_page(page: list[_Passage]) -> Page:
-    numbers = [passage.paragraph.number for passage in page]
-    if len(set(numbers)) < len(numbers):
-        raise CorpusError(
-            f"passages of {page[0].title!r} share an id: give every passage its own id"
-        )
-    paragraphs = tuple(passage.paragraph for passage in page if passage.paragraph.text.strip())
-    # The title cannot be the id: if passages are shuffled or left out, it occurs more than once.
-    return Page(str(numbers[0]), page[0].title, paragraphs)
-
-
-def _msmarco_page(line: str) -> Page:
-    page_id, tab, text = line.partition("\t")
-    if not tab:
-        raise CorpusError(f"{line!r:.60} is not a passage: write an id, a tab and the text")
-    return Page(page_id_of(page_id, "id"), "", as_paragraphs([clean_text(text)]))
-
-
-def _texts(fields: Fields, name: str) -> list[str]:
-    items = enumerate(_checked(fields.get(name), name, list))
-    return [_text(item, f"{name}[{number}]") for number, item in items]
-
-
-def _text(value: object, name: str) -> str:
-    return clean_text(_checked(value, name, str))
-
-
-def _checked(value: object, name: str, kind: type[Kind]) -> Kind:
-    if not isinstance(value, kind):
-        raise wrong_field(name, value, _WRITE[kind])
-    return value
-
-
-class BadLines:
-    """The bad lines of a corpus: skipped with a note, or collected, so that the corpus is refused
-    with all of them.
-    """
-
-    def __init__(self, corpus: object, are_skipped: bool, note: Note) -> None:
-        self._corpus = source_name(str(corpus))
-        self._are_skipped = are_skipped
-        self._note = note
-        self._problems: list[str] = []
-        self.count = 0
-
-    def add(self, problem: KbqError) -> None:
-        """Take the problem of a line. Raises CorpusError if there are too many."""
-        self.count += 1
-        if self._are_skipped:
-            self._note(f"skipped: {problem}")
-            return
-        self._problems.append(str(problem))
-        if self.count == MOST_PROBLEMS:
-            raise self._refusal(all_read=False)
-
-    def all_or_none(self, pages: Iterable[Page]) -> Iterator[Page]:
-        """Yield the pages up to the first bad line; from there on, only read the corpus, so that
-        all are named.
-        """
-        read_on = 0
-        try:
-            for page in pages:
-                if not self._problems:
-                    yield page
-                    continue
-                read_on += 1
-                if read_on >= READ_ON:
-                    break
-        except CorpusError:
-            if not self._problems:  # else it only says that there was no good line
-                raise
-        if self._problems:
-            raise self._refusal(all_read=read_on < READ_ON)
-
-    def _refusal(self, all_read: bool) -> CorpusError:
-        if self._problems[1:]:
-            return CorpusError(
-                f"{self._corpus} has {self.count} bad lines{'' if all_read else ', or more'}: "
-                "correct them, or leave them out with --skip-bad-lines",
-                self._problems,
-            )
-        return CorpusError(self._problems[0])
-
-
-def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Iterator[Page]:
-    """Yield pages that were made in Python, each with an id of its own.
-
-    Raises CorpusError if one is not a page, lacks an id, or has the id of another, or if there is
-    none.
-    """
-    known = PageIds(known_ids)
-    count = 0
-    for count, page in enumerate(pages, start=1):
-        if not isinstance(page, Page) or not all(map(_is_paragraph, page.paragraphs)):
-            raise CorpusError(
-                f"page {count} is {page!r:.80}: give kbq.Page(page_id, title, paragraphs)"
-            )
-        if not (
-            isinstance(page.page_id, str) and page.page_id.strip() and isinstance(page.title, str)
-        ):
-            raise CorpusError(
-                f"page {count} has the id {page.page_id!r} and the title {page.title!r}: both "
-                "must be text"
-            )
-        refuse_long_names(page)
-        if not known.add(page.page_id):
-            raise CorpusError(
-                f"page id {page.page_id!r} is taken by an earlier page: give every page its own id"
-            )
-        for text in (page.page_id, page.title, *(paragraph.text for paragraph in page.paragraphs)):
-            encodable(text, f"page {page.page_id!r}")
-        try:
-            check_metadata(page.metadata)
-        except CorpusError as error:
-            raise CorpusError(f"page {page.page_id!r}: {error}") from None
-        yield page
-    if count == 0:
-        raise CorpusError("there are no pages: a corpus needs at least one")
-
-
-def _is_paragraph(one: object) -> bool:
-    return (
-        isinstance(one, Paragraph)
-        and isinstance(one.text, str)
-        and isinstance(one.number, int)
-        and one.number >= 0
-    )
-
-
-def noting_language(pages: Iterable[Page], note: Note) -> Iterator[Page]:
-    """Yield the same pages; note once enough text has passed, or at the end, if it does not look
-    like English.
-    """
-    words: list[str] = []
-    for page in pages:
-        if len(words) < WORDS:
-            words += [word for paragraph in page.paragraphs for word in _words(paragraph.text)]
-            if len(words) >= WORDS:
-                _say(words, note)
-        yield page
-    if len(words) < WORDS:
-        _say(words, note)
-
-
-def _words(text: str) -> list[str]:
-    """Return the words of a text, but of none as short as the cell of a table, which is no
-    sentence.
-    """
-    words = _WORD.findall(text)
-    return words if len(words) >= SENTENCE else []
-
-
-def _say(words: list[str], note: Note) -> None:
-    if not looks_english(words):
-        note(NOT_ENGLISH)

@@ -7,14 +7,18 @@ were opened.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbq.corpus.readers import BadLines, checked_pages, noting_language, read_corpus
+from kbq.corpus.bad_lines import BadLines
+from kbq.corpus.pages import checked_pages
+from kbq.corpus.readers import read_corpus
 from kbq.dump.building import build_shards, manifest_before
 from kbq.dump.manifest import is_knowledge_base, publish, read_manifest, refuse_strange_parts
 from kbq.dump.page_directory import Pages
+from kbq.english.language import looks_english
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.index.cells import load_faiss
 from kbq.index.factory import chosen_kind
@@ -44,6 +48,13 @@ WITHOUT_IMPACTS = (
     "the new pages have no learned impacts, so none are used: add them with `kbq index sparta "
     "{kb} MODEL`"
 )
+LOOKED_AT = 2000  # words of a corpus that tell its language
+SENTENCE = 6  # words that a text has at least to count there
+NOT_ENGLISH = (
+    "most of this text does not look like English, for which the default model is made: expect "
+    "few answers, or choose another --model"
+)
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 def build(
@@ -175,3 +186,33 @@ def publish_with_words(
     manifest = publish(folder, add_bm25(folder, manifest, report_stage) if bm25 else manifest)
     remove_unnamed(folder, manifest)
     return manifest
+
+
+def noting_language(pages: Iterable[Page], note: Note) -> Iterator[Page]:
+    """Yield the same pages; note once enough text has passed, or at the end, if it does not look
+    like English.
+    """
+    words: list[str] = []
+    for page in pages:
+        if len(words) < LOOKED_AT:
+            words += [
+                word for paragraph in page.paragraphs for word in _prose_words(paragraph.text)
+            ]
+            if len(words) >= LOOKED_AT:
+                _note_language(words, note)
+        yield page
+    if len(words) < LOOKED_AT:
+        _note_language(words, note)
+
+
+def _prose_words(text: str) -> list[str]:
+    """Return the words of a text, but of none as short as the cell of a table, which is no
+    sentence.
+    """
+    words = _WORD.findall(text)
+    return words if len(words) >= SENTENCE else []
+
+
+def _note_language(words: list[str], note: Note) -> None:
+    if not looks_english(words):
+        note(NOT_ENGLISH)

@@ -19,8 +19,8 @@ import pyarrow.parquet
 import pytest
 
 from kbq.answers import CorpusFormat, DocumentOptions
-from kbq.corpus.pages import Page, Paragraph
-from kbq.corpus.readers import checked_pages, read_corpus
+from kbq.corpus.pages import Page, Paragraph, checked_pages
+from kbq.corpus.readers import read_corpus
 from kbq.errors import CorpusError, KbqError
 
 STRICT = DocumentOptions(strict=True)

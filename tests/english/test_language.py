@@ -3,7 +3,8 @@
 import pytest
 
 from kbq.corpus.pages import Page
-from kbq.corpus.readers import NOT_ENGLISH, noting_language, read_corpus
+from kbq.corpus.readers import read_corpus
+from kbq.maintain.build import NOT_ENGLISH, noting_language
 from kbq.sample_kb import ARTICLES
 
 GERMAN = (
