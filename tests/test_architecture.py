@@ -55,7 +55,8 @@ LAYERS = (
 )
 # Short files with one importer, which one would look for by their names.
 FOUND_BY_NAME = {
-    "kbq.asking.plan", "kbq.asking.workers", "kbq.corpus.bad_lines", "kbq.english.kinship", "kbq.english.language",
+    "kbq.asking.plan", "kbq.asking.workers", "kbq.corpus.bad_lines", "kbq.english.kinship",
+    "kbq.english.language",
     "kbq.maintain.compact", "kbq.maintain.merge", "kbq.maintain.update",
     "kbq.reading.earlier_mention",
     "kbq.sample_kb",
