@@ -24,6 +24,7 @@ from kbq.reading.probability import CALIBRATION, CALIBRATION_OF_CELLS
 from kbq.storage.paths import as_path
 from kbq.storage.reading import file_digest
 from kbq.storage.reports import Note, Report, silent
+from kbq.text.queries import Query
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
 from kbq.training.settings import FinetuningSettings, Objective
@@ -417,7 +418,7 @@ def _teach_reranker(
     if after is None:
         return []
     kb.reranking.relation_judge = after
-    judged = [gold for gold in dev if after.judges(gold.input or "")]
+    judged = [gold for gold in dev if after.judges(Query.of(gold.input or ""))]
     return percent_right(
         kb, judged, [before.judge if before else kb.reranking.reader.reranking[1], after.judge]
     )
