@@ -1,7 +1,8 @@
 """Base: the interface of an index."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -10,11 +11,13 @@ import torch
 
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
+from kbq.errors import KnowledgeBaseError, is_out_of_memory
 
 MAX_TOKENS = 20  # longest phrase; L in arXiv 2012.12624
 FEW_SHOWN = 2**16  # rows
 MOST_GROUPS = 12  # each selects and scores rows of its own: more would cost more than finding them
 
+ADVICE = "use --device=cpu, or build an index that fits with `kbq index vectors KB --kind compact`"
 CPU = torch.device("cpu")
 
 
@@ -150,3 +153,16 @@ def slices(numbers: Rows, count: int) -> list[slice]:
     """
     bounds = np.searchsorted(numbers, np.arange(count + 1)).tolist()
     return [slice(begin, stop) for begin, stop in itertools.pairwise(bounds)]
+
+
+@contextmanager
+def out_of_memory_refused(device: torch.device) -> Iterator[None]:
+    """Turn a GPU's lack of memory, which other programs may take at any time, into an error of kbq."""
+    try:
+        yield
+    except RuntimeError as error:  # raised by PyTorch, a library of CUDA or Triton
+        if device.type != "cuda" or not is_out_of_memory(error):
+            raise
+        raise KnowledgeBaseError(
+            f"{device} ran out of memory, which other programs may use: {ADVICE}"
+        ) from error

@@ -20,10 +20,17 @@ from torch.nn.functional import pad
 
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.index.base import MAX_TOKENS, Bonus, Candidates, ShardGroup, everything, slices
+from kbq.index.base import (
+    MAX_TOKENS,
+    Bonus,
+    Candidates,
+    ShardGroup,
+    everything,
+    out_of_memory_refused,
+    slices,
+)
 from kbq.index.gpu_rows import MANY, GpuRows, Openings, kernels_work
 from kbq.index.inner_products import TILE, Factors, as_tensor
-from kbq.index.placement import out_of_memory_refused
 
 # Pieces × queries that a CPU multiplies at a time: their scores fit in its cache.
 BLOCK_SCORES = 8192

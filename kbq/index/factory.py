@@ -23,12 +23,12 @@ from kbq.array_types import Floats
 from kbq.dump.manifest import IMPORTED, IndexEntry, Manifest
 from kbq.dump.shards import Shard, open_array, save_array
 from kbq.errors import KnowledgeBaseError
-from kbq.index.base import CPU, Index, KnowledgeBaseSize
+from kbq.index.base import CPU, Index, KnowledgeBaseSize, out_of_memory_refused
 from kbq.index.cells import CellIndex, Cells, build_cells, read_cells
 from kbq.index.exact import ExactIndex
 from kbq.index.gpu_codes import WORKING as CODES_WORKING
 from kbq.index.gpu_codes import CodeFile, Codes, GpuCellIndex, Packing, codes_work
-from kbq.index.placement import bytes_of, devices_for, gpus_for, out_of_memory_refused
+from kbq.index.placement import bytes_of, devices_for, gpus_for
 from kbq.plugins import plugin
 from kbq.storage.folders import discard_folder, new_folder
 from kbq.storage.machine import available_memory, stays_in_memory

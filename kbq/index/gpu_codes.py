@@ -21,11 +21,10 @@ from torch.nn.utils.rnn import pad_sequence
 from kbq.array_types import Bools, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.errors import first_line, is_out_of_memory
-from kbq.index.base import KnowledgeBaseSize
+from kbq.index.base import KnowledgeBaseSize, out_of_memory_refused
 from kbq.index.cells import ROTATED_BITS, CellIndex, clusters_for
 from kbq.index.gpu_rows import current
 from kbq.index.inner_products import rounded_for_exact_sums
-from kbq.index.placement import out_of_memory_refused
 
 VECTORS = 128  # starts and ends that are compared with cells together
 COMPARED = 2**27  # vectors × cells at a time: their float64 products take 1 GB

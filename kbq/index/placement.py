@@ -1,17 +1,16 @@
 """Placement: assign the rows of shards to GPUs that have room for them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from kbq.dump.shards import Shard
-from kbq.errors import KnowledgeBaseError, is_out_of_memory
+from kbq.errors import KnowledgeBaseError
+from kbq.index.base import ADVICE
 
 WORKING = 2**31  # bytes that the products of a block take at most
 # Computed from a row, besides its float32 vector, for the 64 queries of a batch.
 BATCH_NUMBERS = 640
-ADVICE = "use --device=cpu, or build an index that fits with `kbq index vectors KB --kind compact`"
 
 
 def devices_for(
@@ -104,16 +103,3 @@ def _free(gpu: torch.device) -> int:
         return int(torch.cuda.mem_get_info(gpu)[0] + reserved)
     except RuntimeError:  # another process may use it exclusively
         return 0
-
-
-@contextmanager
-def out_of_memory_refused(device: torch.device) -> Iterator[None]:
-    """Turn a GPU's lack of memory, which other programs may take at any time, into an error of kbq."""
-    try:
-        yield
-    except RuntimeError as error:  # raised by PyTorch, a library of CUDA or Triton
-        if device.type != "cuda" or not is_out_of_memory(error):
-            raise
-        raise KnowledgeBaseError(
-            f"{device} ran out of memory, which other programs may use: {ADVICE}"
-        ) from error

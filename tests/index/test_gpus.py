@@ -13,12 +13,12 @@ from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.index import exact, factory, placement
-from kbq.index.base import MAX_TOKENS
+from kbq.index.base import MAX_TOKENS, out_of_memory_refused
 from kbq.index.cells import Clusters
 from kbq.index.exact import ExactIndex
 from kbq.index.factory import build_missing, choose_place, open_index
 from kbq.index.inner_products import has_fast_int8
-from kbq.index.placement import bytes_of, devices_for, out_of_memory_refused, spread
+from kbq.index.placement import bytes_of, devices_for, spread
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search.search import SearchContext, search
