@@ -130,11 +130,8 @@ def _range(kind: str, least: float | None, most: float | None) -> str:
     ('a number, 0 or more', 'a number from 0 to 1', 'at least 1')
     """
     if most is not None:
-        return (
-            f"{kind} from {least or 0:g} to {most:,.0f}"
-            if most >= 1
-            else f"{kind} from {least or 0:g} to {most:g}"
-        )
+        end = f"{most:,.0f}" if most >= 1 else f"{most:g}"
+        return f"{kind} from {least or 0:g} to {end}"
     if least is None:
         return kind
     return f"at least {least:g}" if kind == "a whole number" else f"{kind}, {least:g} or more"

@@ -89,7 +89,9 @@ class SearchPlan:
         calibration does not fit, and ModelError if it is missing or damaged.
         """
         config = reranking.model.config
-        backend = options.backend if options.backend != "auto" else "hybrid" if words else "dense"
+        backend = options.backend
+        if backend == "auto":
+            backend = "hybrid" if words else "dense"
         bm25 = BM25_WEIGHT * config.lexical_factor
         sparta = SPARTA_WEIGHT * config.lexical_factor
         point = {"bm25": bm25, "sparta": sparta}.get(options.backend, 1.0)
@@ -105,14 +107,11 @@ class SearchPlan:
         mode = SearchMode(
             config.query_fingerprint, reranking.digest, " + ".join(["vectors", *added]), n_reranked
         )
-        found = None
+        path = options.calibration
+        calibration = None
         if n_reranked:
-            found = (
-                own()
-                if options.calibration is None
-                else Calibration.read(Path(options.calibration))
-            )
-        calibration = chosen_calibration(found, options, mode, reranking)
+            calibration = own() if path is None else Calibration.read(Path(path))
+        calibration = chosen_calibration(calibration, options, mode, reranking)
         return cls(
             backend,
             weights,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -122,12 +122,10 @@ class Searcher:
         with manifest.damage_explained(folder):
             # An index looks at its own files.
             self.shards = manifest.open_shards(folder, manifest.parts())
-            self.pages = Pages(self.shards)
-            self.titles = Titles(self.shards)
             self._index: Index | None = None  # of all shards, once it is searched here
             shown: list[Bools] = []  # pages of each shard that may be answered with
             if where.pages:
-                shown, unknown = self.pages.chosen(where.pages)
+                shown, unknown = Pages(self.shards).chosen(where.pages)
                 refuse_unknown(folder, unknown)
                 for shard, pages in zip(self.shards, shown, strict=True):
                     shard.show_only(pages)
@@ -154,6 +152,14 @@ class Searcher:
                     where.ray, folder, manifest, self.index, self.shards, shown, penalty
                 )
             self.words = WordIndexes(folder, manifest, self.shards)
+
+    @cached_property
+    def pages(self) -> Pages:
+        return Pages(self.shards)
+
+    @cached_property
+    def titles(self) -> Titles:
+        return Titles(self.shards)
 
     def _opened_index(self) -> Index:
         device = self.model.device if self.place is None else self.place.device

@@ -483,15 +483,12 @@ def _search_batch(
 
 def _open(rankings: Sequence[_Ranking], groups: int, queries: int) -> dict[int, list[int]]:
     """Return, by group, the queries for which it may hold more of the best units."""
-    open_in = {
-        group: [
-            query
-            for query in range(queries)
-            if any(ranking.may_grow(group, query) for ranking in rankings)
-        ]
-        for group in range(groups)
-    }
-    return {group: some for group, some in open_in.items() if some}
+    open_in: dict[int, list[int]] = {}
+    for group in range(groups):
+        for query in range(queries):
+            if any(ranking.may_grow(group, query) for ranking in rankings):
+                open_in.setdefault(group, []).append(query)
+    return open_in
 
 
 def batch_spans(
@@ -533,10 +530,11 @@ def batch_spans(
 def _most(shards: Sequence[Shard], unit: Unit) -> int:
     if unit not in ("paragraph", "page"):
         return sum(len(shard) for shard in shards)
-    filled = [np.flatnonzero(shard.filled()) for shard in shards]
-    if unit == "paragraph":
-        return sum(map(len, filled))
-    return sum(
-        len(np.unique(s.paragraph_pages[numbers]))
-        for s, numbers in zip(shards, filled, strict=True)
-    )
+    most = 0
+    for shard in shards:
+        paragraphs = np.flatnonzero(shard.filled())
+        if unit == "paragraph":
+            most += len(paragraphs)
+        else:
+            most += len(np.unique(shard.paragraph_pages[paragraphs]))
+    return most

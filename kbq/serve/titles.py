@@ -156,13 +156,11 @@ class TitleWords:
         if title == name:
             return IDENTICAL
         theirs = words_of(title)
-        return (
-            SAME_TITLE
-            if theirs == words
-            else SAME_WORDS
-            if sorted(theirs) == sorted(words)
-            else SIMILAR * shared
-        )
+        if theirs == words:
+            return SAME_TITLE
+        if sorted(theirs) == sorted(words):
+            return SAME_WORDS
+        return SIMILAR * shared
 
     @cached_property
     def _table(self) -> _Table:
