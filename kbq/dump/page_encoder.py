@@ -122,8 +122,8 @@ class _Batch(NamedTuple):
         places = (
             np.flatnonzero(tokens[:, -1] & KEPT) if self.places is None else self.places.numpy()
         )
-        window, place = np.divmod(places, self.width)
-        return self.members[window], place, tokens[places] if self.places is None else tokens
+        window, token = np.divmod(places, self.width)
+        return self.members[window], token, tokens[places] if self.places is None else tokens
 
 
 def _in_order(

@@ -233,7 +233,7 @@ def open_array(
             version = np.lib.format.read_magic(file)
             if version != (1, 0):
                 raise ValueError(f"version {version}")
-            shape, is_by_column, found = np.lib.format.read_array_header_1_0(file)
+            shape, is_by_column, stored = np.lib.format.read_array_header_1_0(file)
             if min(shape, default=0) < 0:
                 raise ValueError(f"shape {shape}")
             begin = file.tell()
@@ -241,18 +241,18 @@ def open_array(
         raise
     except Exception as error:  # NumPy parses the header as Python, which may fail in many ways
         raise ValueError(f"the header of {path.name} cannot be read: {first_line(error)}") from None
-    expected = begin + math.prod(shape) * found.itemsize
-    if is_by_column or found.hasobject or expected != size:
+    expected = begin + math.prod(shape) * stored.itemsize
+    if is_by_column or stored.hasobject or expected != size:
         raise ValueError(
-            f"{path.name} has {size:,} bytes, {expected:,} are expected for {found} {shape}"
+            f"{path.name} has {size:,} bytes, {expected:,} are expected for {stored} {shape}"
         )
-    if dtype is not None and (found != dtype or len(shape) != dimensions):
+    if dtype is not None and (stored != dtype or len(shape) != dimensions):
         raise ValueError(
-            f"{path.name} holds {found} {shape}, not {np.dtype(dtype)} in {dimensions} dimensions"
+            f"{path.name} holds {stored} {shape}, not {np.dtype(dtype)} in {dimensions} dimensions"
         )
     if not math.prod(shape):  # an empty array cannot be mapped
-        return np.empty(shape, found)
-    return map_file(path)[begin:].view(found).reshape(shape)
+        return np.empty(shape, stored)
+    return map_file(path)[begin:].view(stored).reshape(shape)
 
 
 def shard_name(number: int) -> str:

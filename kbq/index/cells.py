@@ -295,8 +295,8 @@ class Cells:
         begin = int(self._prefetched.ptr)
         row_bytes = self._prefetched.code_size + NUMBER_BYTES
         for cell in np.unique(cells[cells >= 0]).tolist():  # a query of NaN probes none
-            place = self._prefetched.lists.at(cell)
-            prefetch(begin + place.offset, place.capacity * row_bytes)
+            codes = self._prefetched.lists.at(cell)
+            prefetch(begin + codes.offset, codes.capacity * row_bytes)
 
 
 def load_faiss() -> Any:
@@ -527,7 +527,7 @@ class CellIndex:
             )
         ]
 
-    def _best_codes(self, queries: Floats, wanted: int) -> tuple[Rows, Rows]:
+    def _best_codes(self, queries: Floats, count: int) -> tuple[Rows, Rows]:
         """Return the shards and numbers of the rows to score again, or -1. Shapes: (vectors, wanted
         or less).
         """
@@ -538,12 +538,12 @@ class CellIndex:
         for number, cells in enumerate(self._cells):
             if cells is None:
                 continue
-            new_scores, new_rows = cells.search(queries, wanted)
+            new_scores, new_rows = cells.search(queries, count)
             scores = np.hstack([scores, np.where(new_rows < 0, -np.inf, new_scores)])
             shards = np.hstack([shards, np.full_like(new_rows, number)])
             rows = np.hstack([rows, new_rows])
-            if scores.shape[1] > wanted:
-                best = np.argpartition(-scores, wanted, axis=1)[:, :wanted]
+            if scores.shape[1] > count:
+                best = np.argpartition(-scores, count, axis=1)[:, :count]
                 scores = np.take_along_axis(scores, best, axis=1)
                 shards = np.take_along_axis(shards, best, axis=1)
                 rows = np.take_along_axis(rows, best, axis=1)

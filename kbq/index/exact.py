@@ -150,9 +150,12 @@ class _BlockedRows:
         best = _Best(k, len(starts), self.device)
         columns: list[tuple[np.ndarray, ...]] = []
         for number, rows in self._shards.items():
-            found = rows.promising(factors, best, None if bonus is None else bonus[number])
+            promising = rows.promising(factors, best, None if bonus is None else bonus[number])
             columns.append(
-                (np.full(len(found.rows), number), *(column.cpu().numpy() for column in found))
+                (
+                    np.full(len(promising.rows), number),
+                    *(column.cpu().numpy() for column in promising),
+                )
             )
         return Openings(
             *map(np.concatenate, zip(*columns, strict=True))

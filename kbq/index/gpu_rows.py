@@ -118,14 +118,14 @@ class GpuRows:
         wanted, asked, vectors = (
             torch.from_numpy(part).to(self.device) for part in (rows, query_of, queries)
         )
-        found = torch.empty((len(rows), 2), device=self.device)
+        sums = torch.empty((len(rows), 2), device=self.device)
         together = NUMBERS // self._vectors.shape[1]
         for first in range(0, len(rows), together):
             part = slice(first, first + together)
             wide = self._vectors[wanted[part] + begin].double()
             for side in range(2):
-                found[part, side] = torch.linalg.vecdot(wide, vectors[asked[part], side].double())
-        products: Floats = found.cpu().numpy()
+                sums[part, side] = torch.linalg.vecdot(wide, vectors[asked[part], side].double())
+        products: Floats = sums.cpu().numpy()
         return products
 
     def _bonus(self, bonus: Bonus, queries: int) -> Tensor:
@@ -143,7 +143,7 @@ class GpuRows:
         """
         lowers = torch.empty((len(asked.units), 0), device=self.device)
         enough = torch.full_like(asked.errors, -torch.inf)
-        found = [torch.empty((4, 0), dtype=torch.float64, device=self.device)]
+        openings = [torch.empty((4, 0), dtype=torch.float64, device=self.device)]
         for first in range(0, self._count, CHUNK):
             count = min(CHUNK, self._count - first)
             part = slice(first, first + count + PADDING)
@@ -167,8 +167,8 @@ class GpuRows:
             opened += first // PIECE
             for some in range(0, len(opened), PAIRS):
                 pairs = slice(some, some + PAIRS)
-                found.append(self._scored(asked, opened[pairs], queries[pairs], enough))
-        return torch.cat(found, dim=1), enough
+                openings.append(self._scored(asked, opened[pairs], queries[pairs], enough))
+        return torch.cat(openings, dim=1), enough
 
     def _scored(
         self, asked: "QueryBatch", pieces: Tensor, queries: Tensor, enough: Tensor
@@ -289,14 +289,14 @@ def kernels_work(device: torch.device, dim: int) -> bool:
         (torch.arange(PADDING * dim, device=device) % 251 - 125).to(torch.int8).view(PADDING, dim)
     )
     edges = torch.full((PADDING,), OPENS | CLOSES, dtype=torch.uint8, device=device)
-    one = np.eye(1, dim, dtype=np.float32)
-    asked = QueryBatch.of(one, -one, None, device)
+    unit = np.eye(1, dim, dtype=np.float32)
+    asked = QueryBatch.of(unit, -unit, None, device)
     most = rows.view(-1, PIECE, dim)[:, :, 0].int() * largest_whole(dim) * asked.units
     try:
         with current(device):
             best = best_of_pieces(rows, edges, edges.int(), asked)
         sides = (best.starts[:, 0], most.amax(dim=1)), (best.ends[:, 0], (-most).amax(dim=1))
-        return all(bool(torch.allclose(found, expected)) for found, expected in sides)
+        return all(bool(torch.allclose(computed, expected)) for computed, expected in sides)
     except Exception as error:  # Triton is missing, or knows no such device, or finds no compiler
         if is_out_of_memory(error):
             raise  # the device may still be able to

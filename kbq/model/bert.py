@@ -511,7 +511,7 @@ def _groups(states: Tensor, rows: list[int], dtype: torch.dtype) -> Sequence[Ten
 
 def _attended(attention: SelfAttention, lengths: list[int], *projected: Tensor) -> Tensor:
     """Attend within each text of a group. Shapes: queries, keys, values and result (rows, dim)."""
-    found = []
+    attended = []
     first = 0
     for length, alike in groupby(lengths):
         texts = len(list(alike))
@@ -521,9 +521,9 @@ def _attended(attention: SelfAttention, lengths: list[int], *projected: Tensor) 
             for rows in projected
         )
         states = attention.attend(q, k, v, None, q.shape[-1] ** -0.5)
-        found.append(states.transpose(1, 2).flatten(2).flatten(0, 1))
+        attended.append(states.transpose(1, 2).flatten(2).flatten(0, 1))
         first = part.stop
-    rows = torch.cat(found) if len(found) > 1 else found[0]
+    rows = torch.cat(attended) if len(attended) > 1 else attended[0]
     padding = len(projected[0]) - first
     return pad(rows, (0, 0, 0, padding)) if padding else rows
 
@@ -562,11 +562,11 @@ class Recorded:
             if key not in self._graphs:
                 with RECORDING:
                     self._graphs[key] = self._record(given)
-            graph, inputs, found = self._graphs[key]
+            graph, inputs, outputs = self._graphs[key]
             for mine, other in zip(inputs, given, strict=True):
                 mine.copy_(other)
             graph.replay()
-            return tuple(each.clone() for each in found)
+            return tuple(each.clone() for each in outputs)
 
     def _record(
         self, given: Sequence[Tensor]
@@ -582,8 +582,8 @@ class Recorded:
         torch.cuda.current_stream(self.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            found = self._computed(inputs)
-        return graph, inputs, found
+            outputs = self._computed(inputs)
+        return graph, inputs, outputs
 
     def _computed(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
         # Anew each time, as it keeps the weights that it has converted.

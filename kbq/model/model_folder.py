@@ -427,9 +427,9 @@ def read_model_weights(folder: Path, config: ModelConfig) -> NamedTensors:
             }
         for side, weights in parts.items():
             named = getattr(config, f"{side}_fingerprint")
-            found = fingerprint(weights)
-            if named != found:
-                raise ValueError(f"its {side} fingerprint is {found}, {CONFIG} names {named}")
+            computed = fingerprint(weights)
+            if named != computed:
+                raise ValueError(f"its {side} fingerprint is {computed}, {CONFIG} names {named}")
         refuse_not_finite(stored)
         return stored
 
@@ -491,9 +491,9 @@ def load_weights(
     places = network.state_dict()
     taken = {} if given is None else {given.data_ptr(): given}
     surplus = [name for name in tensors if name not in places]
-    for name, place in places.items():
+    for name, parameter in places.items():
         if name in tensors:
-            there = taken.setdefault(place.data_ptr(), tensors[name])
+            there = taken.setdefault(parameter.data_ptr(), tensors[name])
             if there is not tensors[name] and not torch.equal(there, tensors[name]):
                 surplus.append(name)
     if surplus:
@@ -501,7 +501,7 @@ def load_weights(
             f"model folder {folder} has {len(surplus)} weights that its config has no place for, "
             f"the first is {prefix}{surplus[0]}: put back the config that belongs to them"
         )
-    missing = [name for name, place in places.items() if place.data_ptr() not in taken]
+    missing = [name for name, parameter in places.items() if parameter.data_ptr() not in taken]
     if missing:
         raise ModelError(
             f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}"

@@ -65,12 +65,12 @@ class QueryEncoder(nn.Module):
         """Return the last layers of each backbone, this share of them, rounded up; all of a
         backbone without layers.
         """
-        found: list[nn.Module] = []
+        last: list[nn.Module] = []
         for backbone in dict.fromkeys((self.start, self.end)):
             lists = [module for module in backbone.modules() if isinstance(module, nn.ModuleList)]
             layers = max(lists, key=len, default=[backbone])
-            found += layers[-math.ceil(share * len(layers)) :]
-        return found
+            last += layers[-math.ceil(share * len(layers)) :]
+        return last
 
     def each_alone(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         """`forward` on a CPU, each query as if it were alone. Shape of both: (queries, dim)."""
@@ -169,7 +169,7 @@ class QueryTokenizer:
         """
         ids = [encoding.ids for encoding in encodings(self.tokenizer, words)]
         unknown = self.tokenizer.unk_token_id
-        return [found[0] if len(found) == 1 and found[0] != unknown else None for found in ids]
+        return [pieces[0] if len(pieces) == 1 and pieces[0] != unknown else None for pieces in ids]
 
     def _pieces(self, text: str) -> list[int]:
         """Return [CLS] and the word pieces, without a final question mark, which carries no
@@ -187,8 +187,8 @@ class QueryTokenizer:
             ids += encoding.ids
             # The vocabulary has no token for it.
             if marker is not None and marker not in self.marker_ids:
-                (found,) = encodings(self.tokenizer, [marker], special=True)
-                self.marker_ids[marker] = found.ids
+                (special,) = encodings(self.tokenizer, [marker], special=True)
+                self.marker_ids[marker] = special.ids
             ids += self.marker_ids[marker] if marker else []
         return ids
 

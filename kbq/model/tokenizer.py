@@ -239,10 +239,10 @@ class Window:
 
 def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
     """Return the word pieces of each text, with the characters of their words."""
-    found = encodings(tokenizer, texts)
-    ids = [encoding.ids for encoding in found]
+    encoded = encodings(tokenizer, texts)
+    ids = [encoding.ids for encoding in encoded]
     bounds = np.cumsum([0, *map(len, ids)])
-    numbers = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in found))
+    numbers = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encoded))
     offsets = np.fromiter(numbers, np.uint32, 2 * int(bounds[-1])).reshape(-1, 2)
     for text, (begin, stop) in zip(texts, pairwise(bounds), strict=True):
         # A tokenizer may strip combining marks, which belong to no piece.
@@ -254,7 +254,9 @@ def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
                 for places in zip(own[:, 1].tolist(), limits, strict=False)
             ]
     # NaN: none.
-    words = np.array(list(chain.from_iterable(encoding.word_ids for encoding in found)), np.float64)
+    words = np.array(
+        list(chain.from_iterable(encoding.word_ids for encoding in encoded)), np.float64
+    )
     starts, ends = _of_whole_words(offsets, _continues(texts, bounds, offsets, words))
     return [
         Tokens(pieces, starts[begin:stop], ends[begin:stop])

@@ -113,11 +113,11 @@ class GenerativeReader:
         The other paragraphs follow as evidence, each as a whole. `weight` is not used, as all write
         together.
         """
-        found = []
+        answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
             hits = placed(self.write(text, paragraphs), paragraphs) if paragraphs else []
-            found.append((best_of_each(hits, unit) if unit == "page" else hits)[:k])
-        return found
+            answers.append((best_of_each(hits, unit) if unit == "page" else hits)[:k])
+        return answers
 
     @torch.inference_mode()
     def write(self, query: str, paragraphs: Sequence[Answer]) -> str:

@@ -131,7 +131,9 @@ class ProblemLine(BaseModel):
 
 def line_of_table() -> Json:
     """Describe a line of `/v1/fill`, whose claims refer to `RECORDS`."""
-    cell, table, problem = (one.model_json_schema() for one in (Cell, FilledLines, ProblemLine))
+    cell, table, problem = (
+        record.model_json_schema() for record in (Cell, FilledLines, ProblemLine)
+    )
     cell["properties"]["claims"]["items"] = _CLAIM
     return {"oneOf": [cell, table, problem]}
 
@@ -305,9 +307,9 @@ async def query(request: Request, asked: QueryRequest, services: WithServices) -
     problems.refuse_costly(len(asked.queries), asked.options)
     request.state.queries = asked.queries  # kept for the log
     part = await asyncio.to_thread(served.part, asked.pages, asked.where)
-    found = await services.batcher.found(served, asked.queries, asked.options, part)
+    results = await services.batcher.found(served, asked.queries, asked.options, part)
     # In a thread, so that neither the search nor other requests wait for a large answer.
-    return await asyncio.to_thread(_written, served.name, found, asked.context)
+    return await asyncio.to_thread(_written, served.name, results, asked.context)
 
 
 def _written(kb: str, found: Sequence[Result], context: int) -> Response:
@@ -404,13 +406,13 @@ async def fill(table: FillRequest, services: WithServices) -> StreamingResponse:
     return StreamingResponse(lines, media_type=LINES)
 
 
-def relations_asked(wanted: str | WantedRelation, values: Values) -> list[Relation]:
+def relations_asked(asked: str | WantedRelation, values: Values) -> list[Relation]:
     """Return the relation that a client names, perhaps a known one (@spouse), or those of a preset
     (@people).
     """
-    if not isinstance(wanted, str):
-        return [wanted.relation]
-    return preset(wanted) if wanted.startswith(MARK) else [relation_named(wanted, values)]
+    if not isinstance(asked, str):
+        return [asked.relation]
+    return preset(asked) if asked.startswith(MARK) else [relation_named(asked, values)]
 
 
 async def filled(table: FillRequest, services: Services) -> AsyncIterator[dict[str, Any]]:
@@ -453,15 +455,15 @@ async def filled(table: FillRequest, services: Services) -> AsyncIterator[dict[s
 )
 async def page(page_id: str, services: WithServices, kb: str | None = None) -> dict[str, Any]:
     """Return a page with its paragraphs, by the corpus's own numbers."""
-    found = services.kbs.named(kb).page(page_id)
+    opened = services.kbs.named(kb).page(page_id)
     paragraphs = [
-        {"number": paragraph.number, "text": paragraph.text} for paragraph in found.paragraphs
+        {"number": paragraph.number, "text": paragraph.text} for paragraph in opened.paragraphs
     ]
     return {
-        "id": found.page_id,
-        "title": found.title,
+        "id": opened.page_id,
+        "title": opened.title,
         "paragraphs": paragraphs,
-        "metadata": dict(found.metadata),
+        "metadata": dict(opened.metadata),
     }
 
 
@@ -473,8 +475,8 @@ async def titles(
     kb: str | None = None,
 ) -> dict[str, Any]:
     """Return pages whose titles begin with a prefix, whatever its case and accents."""
-    found, _ = services.kbs.named(kb).titles.listed(prefix, 0, limit)
-    return {"titles": [{"id": page.page_id, "title": page.title} for page in found]}
+    named, _ = services.kbs.named(kb).titles.listed(prefix, 0, limit)
+    return {"titles": [{"id": page.page_id, "title": page.title} for page in named]}
 
 
 @router.get("/kbs", tags=["service"], response_model=None, responses=described(Served))

@@ -133,11 +133,11 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     await asyncio.to_thread(app.state.decisions.repair, [served.name for served in services.kbs])
     async with services.batcher as batcher, AsyncExitStack() as running:
-        for one in services.kbs:
-            await batcher.call(partial(make_ready, one.kb), deadline=float("inf"))
+        for opened in services.kbs:
+            await batcher.call(partial(make_ready, opened.kb), deadline=float("inf"))
         running.enter_context(app.state.drawer)
-        for one in app.state.mcp:
-            await running.enter_async_context(one.router.lifespan_context(one))
+        for opened in app.state.mcp:
+            await running.enter_async_context(opened.router.lifespan_context(opened))
         watching = asyncio.create_task(services.kbs.watch(batcher.call, services.metrics))
         app.state.started()  # the socket listens already
         yield

@@ -238,7 +238,9 @@ class Batcher:
             self._since = time.monotonic()
             self._batch = batch
             self._searching = sum(
-                cost(len(one.part), one.options) for one in batch if isinstance(one, _Queries)
+                cost(len(queued.part), queued.options)
+                for queued in batch
+                if isinstance(queued, _Queries)
             )
             try:
                 outcomes = await loop.run_in_executor(self._thread, _outcomes, batch)

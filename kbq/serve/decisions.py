@@ -144,7 +144,7 @@ class DecisionsFile:
             file.seek(first)
             read = file.read(MOST_BYTES) + file.readline()
         whole = read[: read.rfind(b"\n") + 1]
-        decisions = [found for line in whole.splitlines() if (found := _read(line))]
+        decisions = [decision for line in whole.splitlines() if (decision := _read(line))]
         return KeptDecisions(
             decisions=decisions, next=first + len(whole), more=first + len(read) < end
         )

@@ -339,26 +339,26 @@ class Editor:
         self._all[upload.name] = upload
         return upload
 
-    def renamed(self, upload: NewKb, wanted: str) -> NewKb:
+    def renamed(self, upload: NewKb, name: str) -> NewKb:
         """Give another name to one that is not built. Raises RefusedError if the name cannot be, or
         is taken.
         """
         upload.refuse_built()
-        if wanted == upload.name:
+        if name == upload.name:
             return upload
-        if not NAME.fullmatch(wanted) or wanted.startswith("."):
+        if not NAME.fullmatch(name) or name.startswith("."):
             raise RefusedError(
-                422, f"{wanted!r:.80} cannot be the name: write letters, digits, dots and hyphens"
+                422, f"{name!r:.80} cannot be the name: write letters, digits, dots and hyphens"
             )
-        if self._is_taken(wanted):
+        if self._is_taken(name):
             raise RefusedError(
-                422, f"there is a knowledge base {wanted!r} already: choose another name"
+                422, f"there is a knowledge base {name!r} already: choose another name"
             )
         documents = upload.documents
         kb = upload.kb
         del self._all[upload.name]
-        upload.name = wanted
-        self._all[wanted] = upload
+        upload.name = name
+        self._all[name] = upload
         with writing_to(self._folder, KbqError):
             move(documents, upload.documents)
             if kb.exists():  # left by a build that was stopped
@@ -413,9 +413,7 @@ class Editor:
     def _is_taken(self, name: str) -> bool:
         names = {served.name for served in self._services.kbs} | set(self._all)
         places = self._folder / name, self._folder / f"{name}{DOCUMENTS}"
-        return name.casefold() in map(str.casefold, names) or any(
-            place.exists() for place in places
-        )
+        return name.casefold() in map(str.casefold, names) or any(path.exists() for path in places)
 
     def _left(self) -> Iterator[NewKb]:
         """Yield those of an earlier run that have documents, and are not built."""

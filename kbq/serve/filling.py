@@ -89,7 +89,7 @@ class TableFiller:
         self,
         kb: KnowledgeBase,
         rows: Sequence[Row],
-        wanted: Sequence[Relation],
+        asked: Sequence[Relation],
         options: FillOptions,
         ids: Mapping[str, str],
     ) -> AsyncGenerator[dict[str, Any], None]:
@@ -106,10 +106,10 @@ class TableFiller:
             places: dict[str, list[int]] = defaultdict(list)
             for number, row in enumerate(rows):
                 places[subject_of(row.get(options.subject))].append(number)
-            columns = {relation.name: number for number, relation in enumerate(wanted)}
+            columns = {relation.name: number for number, relation in enumerate(asked)}
             filling = await self._batcher.call(
                 lambda: Filling(
-                    kb.searcher, Table.of(rows), relations_of(wanted), options, SEARCH, {}
+                    kb.searcher, Table.of(rows), relations_of(asked), options, SEARCH, {}
                 )
             )
             batches = filling.batches(AnswerCache(kb.searcher.shards), TOGETHER)
@@ -117,15 +117,15 @@ class TableFiller:
             while (
                 batch := await self._batcher.call(lambda: next(batches, None), costs=2 * TOGETHER)
             ) is not None:
-                for slot, found in batch:
-                    claims += found
+                for slot, of_slot in batch:
+                    claims += of_slot
                     empty = [
                         number
                         for number in places[slot.subject]
                         if filling.is_empty(rows[number], slot.relation)
                     ]
-                    place = {"rows": empty, "column": columns[slot.relation.name]}
-                    yield _cell(slot, found, ids) | place
+                    cells = {"rows": empty, "column": columns[slot.relation.name]}
+                    yield _cell(slot, of_slot, ids) | cells
             table = filling.finished(claims)
             counts = {
                 name: getattr(table.counts, name)
@@ -137,15 +137,15 @@ class TableFiller:
 
 
 def _cell(slot: Slot, claims: Sequence[Claim], ids: Mapping[str, str]) -> dict[str, Any]:
-    found = [views(claim, slot.relation, ids) for claim in claims]
+    written = [views(claim, slot.relation, ids) for claim in claims]
     return {
         "subject": slot.subject,
         "relation": slot.relation.name,
         "type": slot.relation.type,
         "values": slot.relation.values,
         "claims": [claim.to_dict() for claim in claims],
-        "triples": [triple[0]["fact"] for triple in found],
-        "views": found,
+        "triples": [triple[0]["fact"] for triple in written],
+        "views": written,
     }
 
 

@@ -137,7 +137,7 @@ def response_to(
     """Answer with a problem document (see `document`), or in the form that clients of
     reconciliation expect.
     """
-    told = (
+    content = (
         {"status": "error", "message": hidden(str(error))}
         if for_reconciliation
         else document(error, hidden)
@@ -145,7 +145,7 @@ def response_to(
     headers = error.headers if isinstance(error, RefusedError) else None
     media_type = "application/json" if for_reconciliation else TYPE
     return Response(
-        without_surrogates(json.dumps(told, ensure_ascii=False)),
+        without_surrogates(json.dumps(content, ensure_ascii=False)),
         status_of(error),
         headers,
         media_type,
@@ -184,13 +184,13 @@ SAID = {  # the framework's findings in our words; names in braces are its limit
 
 def field_problems(errors: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return pydantic's errors in our words, by field, such as queries[3]."""
-    found = {}
+    problems = {}
     for error in errors:
         parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]]
         said = SAID.get(error["type"])
         sentence = said.format(**error.get("ctx", {})) if said else str(error["msg"])
-        found["".join(parts).removeprefix(".") or "the request"] = sentence
-    return found
+        problems["".join(parts).removeprefix(".") or "the request"] = sentence
+    return problems
 
 
 def without_paths(text: str) -> str:
@@ -200,7 +200,7 @@ def without_paths(text: str) -> str:
     >>> without_paths("/srv/kbs/people has no words, see https://example.org/a/b: add them to '/srv/kbs'")
     "people has no words, see https://example.org/a/b: add them to 'kbs'"
     """
-    return _PATH.sub(lambda found: PurePath(found[0]).name, text)
+    return _PATH.sub(lambda path: PurePath(path[0]).name, text)
 
 
 class Metrics:

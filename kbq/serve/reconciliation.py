@@ -193,11 +193,11 @@ def _is_thing(page: NamedPage, pages: Pages) -> bool:
     return not page.has_name or not is_no_thing(page.title, pages.text_of(page.page_id, None) or "")
 
 
-def is_match(found: Sequence[PageCandidate]) -> bool:
+def is_match(candidates: Sequence[PageCandidate]) -> bool:
     """Whether the first candidate is certain: a thing that alone has the name, and contradicts no
     other cell.
     """
-    best, *others = found
+    best, *others = candidates
     is_named = best.page.has_name and best.is_thing
     return (
         is_named

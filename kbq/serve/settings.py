@@ -84,7 +84,7 @@ class ServeSettings(ServiceOptions):
             )
         for name, url in (
             ("public-url", self.public_url),
-            *(("allow-origin", one) for one in self.allow_origin),
+            *(("allow-origin", origin) for origin in self.allow_origin),
         ):
             parts = urlsplit(url)
             if url and (

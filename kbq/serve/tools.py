@@ -269,8 +269,8 @@ class Tools:
             subjects, await self._claims(subjects, relations, "one"), strict=True
         ):
             facts = [
-                next((Fact.of(claim) for claim in found if claim.accepted), None)
-                for found in claims
+                next((Fact.of(claim) for claim in of_cell if claim.accepted), None)
+                for of_cell in claims
             ]
             rows.append(FilledRow(subject, dict(zip(relations, facts, strict=True))))
         return FilledTable(
@@ -290,15 +290,15 @@ class Tools:
         opened = self._served.now  # all cells are of one state
         with _refusals(self._served):
             refuse_long(subjects, relations)
-            wanted = [relation_named(relation, values) for relation in relations]
+            asked = [relation_named(relation, values) for relation in relations]
             slots = [
-                Slot(subject_of(subject), relation) for subject in subjects for relation in wanted
+                Slot(subject_of(subject), relation) for subject in subjects for relation in asked
             ]
             tokenizers = [opened.kb.model.query_tokenizer]
             queries = [query for slot in slots for query in slot.queries]
             await asyncio.to_thread(readable_queries, queries, tokenizers)
             claims = await SlotFiller(opened, self._batcher).claims(slots)
-        return [claims[first : first + len(wanted)] for first in range(0, len(claims), len(wanted))]
+        return [claims[first : first + len(asked)] for first in range(0, len(claims), len(asked))]
 
 
 def server(served: ServedKb, batcher: Batcher) -> MCPServer:
@@ -342,15 +342,15 @@ def applications(services: Services) -> list[Starlette]:
         f"{MCP}/kb/{served.name}": served for served in services.kbs
     }
     made = [
-        server(one, services.batcher).streamable_http_app(
+        server(item, services.batcher).streamable_http_app(
             streamable_http_path=path,
             json_response=True,
             stateless_http=True,
             transport_security=guarded,
         )
-        for path, one in paths.items()
+        for path, item in paths.items()
     ]
-    for route in (route for one in made for route in one.routes if isinstance(route, Route)):
+    for route in (route for item in made for route in item.routes if isinstance(route, Route)):
         route.methods = {"POST"}
     return made
 

@@ -133,8 +133,8 @@ def refuse_strange_files(
                 f"{problem.filename} cannot be listed ({problem.strerror}): {advice}"
             ) from None
 
-    for place, folders, files in os.walk(folder, onerror=refuse_unlisted):
-        for path in [Path(place, name) for name in sorted(folders + files)]:
+    for parent, folders, files in os.walk(folder, onerror=refuse_unlisted):
+        for path in [Path(parent, name) for name in sorted(folders + files)]:
             with suppress(FileNotFoundError):  # it has been removed meanwhile
                 mode = path.lstat().st_mode
                 if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (may_stay(path) and path.is_file()):

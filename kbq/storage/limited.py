@@ -139,7 +139,7 @@ class LimitedProcess:
 
 
 def _started() -> "subprocess.Popen[bytes]":
-    path = dict.fromkeys([place or ROOT for place in sys.path] + [ROOT])
+    path = dict.fromkeys([entry or ROOT for entry in sys.path] + [ROOT])
     try:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", CHILD, *path],
@@ -227,8 +227,8 @@ def _limit(name: str, most: int | None) -> None:
     with suppress(AttributeError, ValueError, OSError):
         kind = getattr(resource, name)
         _, hardest = resource.getrlimit(kind)
-        wanted = [one for one in (most, hardest) if one not in (None, resource.RLIM_INFINITY)]
-        resource.setrlimit(kind, (min(wanted, default=resource.RLIM_INFINITY), hardest))
+        limits = [limit for limit in (most, hardest) if limit not in (None, resource.RLIM_INFINITY)]
+        resource.setrlimit(kind, (min(limits, default=resource.RLIM_INFINITY), hardest))
 
 
 def _refuse_network(event: str, _: object) -> None:

@@ -124,9 +124,9 @@ def read_record(path: Path, kind: type[Record], version: int) -> Record:
     changed since.
     """
     fields = read_object(path)
-    found = fields.pop(FORMAT, None)
-    if found != version:
-        raise OtherFormatError(found)
+    stored = fields.pop(FORMAT, None)
+    if stored != version:
+        raise OtherFormatError(stored)
     digest = fields.pop(DIGEST, None)
     record = as_record(fields, kind)
     if digest != _digest(fields):

@@ -152,9 +152,9 @@ def _other_size(path: Path, seal: FileSeal) -> Damage | None:
 
 def file_damage(path: Path, seal: FileSeal) -> Damage | None:
     try:
-        found = _other_size(path, seal) or seal_of(path)
+        present = _other_size(path, seal) or seal_of(path)
     except OSError as error:
         return Damage(path, error)
-    if isinstance(found, Damage):
-        return found
-    return None if found.digest == seal.digest else Damage(path, ValueError(CHANGED))
+    if isinstance(present, Damage):
+        return present
+    return None if present.digest == seal.digest else Damage(path, ValueError(CHANGED))

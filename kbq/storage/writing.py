@@ -54,14 +54,14 @@ def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
         return
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe of this name would be waited for
     try:
-        found = _lock(handle)
-        if found == "taken":
+        outcome = _lock(handle)
+        if outcome == "taken":
             raise KbqError(
                 f"another kbq process is writing to {what or path}: wait until it is done"
             )
         yield
     except KbqError as error:
-        if found == "impossible" and str(path) in error.args[0]:
+        if outcome == "impossible" and str(path) in error.args[0]:
             advice = (
                 "make sure that no other kbq process writes to it, and try again before anything "
                 "else"

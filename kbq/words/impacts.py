@@ -282,11 +282,13 @@ def impact_lines(shards: Sequence[Shard], manifest: Manifest) -> Iterator[str]:
         for paragraph in np.unique(impacts.paragraphs).tolist():
             if shard.live is not None and not shard.live[paragraph]:
                 continue
-            place = f"{shard.ids[int(shard.paragraph_pages[paragraph])]}:{shard.paragraph_numbers[paragraph]}"
+            paragraph_id = f"{shard.ids[int(shard.paragraph_pages[paragraph])]}:{shard.paragraph_numbers[paragraph]}"
             sentences = impacts.sentences(paragraph)
             for number, (text, terms) in enumerate(sentences):
                 vector = {term: round(IMPACT_STEPS * weight) for term, weight in terms.items()}
-                yield json_line({"id": f"{place}:{number}", "contents": text, "vector": vector})
+                yield json_line(
+                    {"id": f"{paragraph_id}:{number}", "contents": text, "vector": vector}
+                )
 
 
 class PieceTokenizer:
