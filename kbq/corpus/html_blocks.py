@@ -196,12 +196,15 @@ class _Text:
         self._say_rows([[_Cell.of(cell) for cell in cells]])
 
     def _say_rows(self, rows: list[list["_Cell"]]) -> None:
-        grid = _spanned(rows)
+        # Rows without cells count for those that reach into them, and say nothing.
+        filled = [pair for pair in zip(rows, _spanned(rows), strict=True) if pair[0]]
+        rows = [cells for cells, _ in filled]
+        grid = [row for _, row in filled]
         names, count = _column_names(grid)
         for number, row in enumerate(grid[count:], start=count):
             texts = {column: cell.text for column, cell in row.items()}
             cells = rows[number]
-            if not any(texts.values()):
+            if not any(cell.text for cell in cells):
                 continue
             are_heads = all(cell.is_head for cell in cells)
             level = BOLD if are_heads and len(cells) == 1 else 0
@@ -263,7 +266,7 @@ def _rows(table: Any) -> list[list[Any]]:
         if not rows or (is_loose and (before is None or before.tag not in ("td", "th"))):
             rows.append([])
         rows[-1].append(element)
-    return [row for row in rows if row]
+    return rows
 
 
 def _outside_rows(table: Any) -> Iterator[Any]:

@@ -1,11 +1,13 @@
 """Web pages: kbq shows what a browser shows, and of that what is the page's own text."""
 
+import io
 import os
 import random
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pandas
 import pytest
 from trafilatura import bare_extraction
 
@@ -156,6 +158,43 @@ def test_rows_of_tables(rows: str, expected: list[str]) -> None:
     assert [
         block.text for block in whole_contents(f"<body><table>{rows}</table>").pages[0][1]
     ] == expected
+
+
+def spanned_table(draw: random.Random) -> str:
+    """A table with names of columns, empty cells and cells that reach into the rows below them."""
+    columns = draw.randint(3, 5)
+    rows = [[f"<th>name {column}" for column in range(columns)]]
+    reach = [0] * columns
+    count = draw.randint(2, 6)
+    for number in range(count):
+        row = []
+        for column in range(columns):
+            if reach[column]:
+                reach[column] -= 1
+                continue
+            height = min(draw.choice((1, 1, 1, 2, 3)), count + 1 - number)  # not below the table
+            reach[column] = height - 1
+            said = draw.choice((f"cell {number} {column}", f"cell {number} {column}", ""))
+            row.append(f"<td rowspan={height}>{said}")
+        rows.append(row)
+    last = [f"<td>end {column}" for column in range(columns) if not reach[column]]
+    return "<table>" + "".join(f"<tr>{''.join(row)}</tr>" for row in [*rows, last]) + "</table>"
+
+
+def test_cells_stand_below_the_names_under_which_pandas_finds_them() -> None:
+    draw = random.Random(7)
+    for _ in range(int(os.environ.get("KBQ_CASES", "20"))):
+        table = spanned_table(draw)
+        frame = pandas.read_html(io.StringIO(table), flavor="lxml", keep_default_na=False)[0]
+        expected = []
+        seen = {"–"}
+        for cells in frame.astype(str).replace({"": "–", "nan": "–"}).to_dict("records"):
+            row = " · ".join(f"{name}: {value}" for name, value in cells.items())
+            # A row with nothing but what reaches into it from above says nothing.
+            expected += [row] if set(cells.values()) - seen else []
+            seen |= set(cells.values())
+        shown = [block.text for block in whole_contents(table).pages[0][1]]
+        assert shown == expected, table
 
 
 @pytest.mark.parametrize(
