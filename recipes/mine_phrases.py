@@ -32,7 +32,7 @@ from kbq.search.search import BATCH
 from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record
 from kbq.storage.writing import writing_to
-from kbq.text.queries import subject_of
+from kbq.text.queries import Query
 from kbq.text.whole_words import whole_words
 from kbq.training.batches import Files, as_paths
 from kbq.tuning.calibrate import Label, labels_of, without_evidence
@@ -187,7 +187,7 @@ def _query(line: _Line, texts: dict[str, str]) -> MinedQuery:
 
 def chosen_phrases(hits: Sequence[Answer], query: str, meta: Mapping[str, Any]) -> list[Answer]:
     """Choose the phrases of a query among those found, best first. `meta`: of its KILT line."""
-    page, subject = meta.get("page"), subject_of(query)
+    page, subject = meta.get("page"), Query.of(query).subject
     usable = [
         hit
         for hit in hits

@@ -68,7 +68,7 @@ from kbq.reading.reader import (
 from kbq.storage.folders import make_folders, new_folder
 from kbq.text.normal_answers import normalise_answer
 from kbq.text.normal_forms import IN_BRACKETS
-from kbq.text.queries import slot_of, subject_of
+from kbq.text.queries import Query, slot_of
 from kbq.text.whole_words import whole_words
 from kbq.training.batches import Files, passages_digest, weights_digest
 from kbq.training.engine import SEEDS, Optimizer, Run, StepReport
@@ -183,7 +183,7 @@ class RerankerRun(Run):
         queries, reader = [self.queries[index] for index in members], self.reader
         _, judge = reader.reranking
         ids = [reader.query_tokenizer.ids_of(query.text) for query in queries]
-        subjects = [subject_of(query.text) for query in queries]
+        subjects = [Query.of(query.text).subject for query in queries]
         read = read_around(reader, ids, [query.phrases for query in queries], subjects)
         losses = [
             query_losses(judge, query, windows)
@@ -215,7 +215,9 @@ class RerankerRun(Run):
                 losses.append((nothing, nothing))
                 continue
             with torch.no_grad():
-                (says,) = read_around(teacher, [own], [query.phrases], [subject_of(query.text)])
+                (says,) = read_around(
+                    teacher, [own], [query.phrases], [Query.of(query.text).subject]
+                )
             losses.append(taught_losses((judge, teacher.reranking[1]), query, (windows, says)))
         of_phrases, of_tokens = (torch.stack(each) for each in zip(*losses, strict=True))
         return {"taught phrases": of_phrases, "taught tokens": of_tokens}

@@ -17,6 +17,7 @@ from kbq.asking.workers import answerer
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
+from kbq.text.queries import Query
 from kbq.tuning.finetune import _with_own_query_encoder
 
 TEXTS = [
@@ -57,13 +58,13 @@ def test_processes_end_with_the_knowledge_base(sample: KnowledgeBase) -> None:
 
 def test_an_encoder_that_is_being_tuned_is_asked_in_this_process(kb_folder: Path) -> None:
     with KnowledgeBase.open(kb_folder, device="cpu", workers=2) as kb:
-        tuned = _with_own_query_encoder(kb.searcher)
-        before = tuned.search(["Marie [SEP] place"], SearchOptions(5, rerank=0))
+        tuned, query = _with_own_query_encoder(kb.searcher), Query.of("Marie [SEP] place")
+        before = tuned.search([query], SearchOptions(5, rerank=0))
         with torch.no_grad():
             tuned.model.queries.start_head.get_parameter("bias").add_(
                 5 * torch.linspace(-1, 1, kb.model.dim)
             )
-        assert tuned.search(["Marie [SEP] place"], SearchOptions(5, rerank=0)) != before
+        assert tuned.search([query], SearchOptions(5, rerank=0)) != before
         assert multiprocessing.active_children() == []
 
 

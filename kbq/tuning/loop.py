@@ -33,6 +33,7 @@ from kbq.model.devices import autocast, padded
 from kbq.model.queries import QueryEncoder
 from kbq.search.search import BATCH, BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.storage.reports import Report, silent
+from kbq.text.queries import Query
 from kbq.training.engine import Run
 from kbq.training.losses import marginal_losses
 from kbq.training.settings import FinetuningSettings, Term
@@ -137,7 +138,7 @@ class Distillation:
             self._phrases += retrieve(
                 kb, *kb.model.encode_queries(learned[first : first + BATCH]), k
             )
-        self._watched = watched
+        self._watched = list(map(Query.of, watched))
         self._before = self._answers()
 
     def divergences(self, members: Sequence[int]) -> Tensor:
@@ -430,7 +431,7 @@ class DevScorer:
         """Measure each dev query; without a gold page, its answer counts anywhere. Shape:
         (queries,).
         """
-        found = self._kb.search(self._texts, options)
+        found = self._kb.search(list(map(Query.of, self._texts)), options)
         values = []
         for (task, gold), pages, has_page in zip(self._asked, found, self._have_pages, strict=True):
             measure = self._measures[task.name]

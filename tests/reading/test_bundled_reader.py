@@ -77,8 +77,9 @@ def test_whether_it_reads_earlier_mentions_is_kept(folder: Path, trained: Reader
 
 def test_an_average_reads_earlier_mentions_if_one_of_its_readers_does(trained: Reader) -> None:
     other = copy.copy(trained)
-    other.network = copy.deepcopy(trained.network)
-    other.network.reads_mentions = True
+    network: Any = copy.deepcopy(trained.network)
+    network.reads_mentions = True
+    other.network = network
     assert average_readers([trained, other]).network.reads_mentions
     assert not getattr(average_readers([trained, trained]).network, "reads_mentions", False)
 
