@@ -71,6 +71,12 @@ def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
                 *error.args[1:],
             )
         raise
+    except OSError as error:  # others put it into a sentence
+        if outcome == "impossible" and error.strerror:
+            error.strerror += (
+                "; its file system has no locks, so another kbq process may be writing"
+            )
+        raise
     finally:
         os.close(handle)
 

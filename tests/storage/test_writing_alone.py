@@ -124,3 +124,18 @@ def test_a_user_without_a_home_is_told_where_a_cache_may_be(
         cache_folder()
     monkeypatch.setenv("KBQ_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path
+
+
+def test_without_locks_an_error_of_the_system_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("kbq.storage.writing.fcntl.flock", none)
+    with (
+        pytest.raises(KbqError, match="not empty; its file system has no locks"),
+        writing_to(tmp_path),
+    ):
+        with writing_alone(tmp_path):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(tmp_path))
