@@ -1,5 +1,6 @@
 """Files: one process at a time writes to a folder, and no change is lost."""
 
+import errno
 import multiprocessing
 import os
 import shutil
@@ -15,7 +16,7 @@ from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.storage.paths import cache_folder
-from kbq.storage.writing import replacing, writing_alone
+from kbq.storage.writing import replacing, writing_alone, writing_to
 from kbq.training.output_folder import output_folder
 from kbq.words.bm25 import index_bm25
 
@@ -135,7 +136,7 @@ def test_without_locks_an_error_of_the_system_says_so(
     monkeypatch.setattr("kbq.storage.writing.fcntl.flock", none)
     with (
         pytest.raises(KbqError, match="not empty; its file system has no locks"),
-        writing_to(tmp_path),
+        writing_to(tmp_path, KbqError),
+        writing_alone(tmp_path),
     ):
-        with writing_alone(tmp_path):
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(tmp_path))
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(tmp_path))
