@@ -12,6 +12,7 @@ import pytest
 from killed import Killed
 
 import kbq
+from kbq.answers import Answer, SearchOptions
 from kbq.asking import searcher
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
@@ -20,6 +21,7 @@ from kbq.storage.reports import unheard
 from kbq.tables import fill as tables_fill
 from kbq.tables.claims import Claim
 from kbq.tables.fill import FillReport
+from kbq.text.queries import Query
 
 pytestmark = pytest.mark.usefixtures("modest")
 BATCH = 16  # queries searched together by `many`
@@ -35,6 +37,13 @@ def people(tmp_path: Path) -> Path:
     path = tmp_path / "people.csv"
     path.write_text(PEOPLE, "utf-8")
     return path
+
+
+def answer_to_cell(kb: KnowledgeBase, subject: str, relation: str) -> Answer:
+    """The best answer to a slot query, with the probability of a cell."""
+    options = SearchOptions(10, purpose="cell")
+    ((best, *_),) = kb.searcher.search([Query.of(f"{subject} [SEP] {relation}")], options)
+    return best
 
 
 def test_empty_cells_are_filled_and_all_else_stays(sample: KnowledgeBase, people: Path) -> None:
@@ -74,7 +83,7 @@ def test_empty_cells_are_filled_and_all_else_stays(sample: KnowledgeBase, people
         False,
     ]
     assert len(people.with_name("out.answers.jsonl").read_bytes().splitlines()) == len(claims)
-    answer = sample.query("Marie Curie [SEP] place of birth", k=10)[0]
+    answer = answer_to_cell(sample, "Marie Curie", "place of birth")
     assert (answer.text, round(answer.probability or 0, 4), answer.place) == (
         birth.value, birth.probability, (birth.page_id, birth.paragraph, birth.start, birth.end),
     )  # fmt: skip
@@ -87,7 +96,7 @@ def test_claims_equal_the_answers_to_single_queries(sample: KnowledgeBase) -> No
         [{"subject": title} for title in titles], relations, min_probability=0.0, top=0
     )
     for claim in table.claims:
-        best = sample.query(f"{claim.subject} [SEP] {claim.relation}", k=10)[0]
+        best = answer_to_cell(sample, claim.subject, claim.relation)
         assert (claim.value, claim.probability) == (best.text, round(best.probability or 0, 4))
     assert len(table.claims) == len(titles) * len(relations)
 
@@ -113,7 +122,7 @@ def test_a_promised_precision_is_the_calibrations_threshold(
     out = tmp_path / "t.csv"  # whose answers serve both
     every, promised = (sample.fill(rows, wanted, out, **how) for how in ({}, {"precision": 0.9}))  # type: ignore[arg-type]
     least = [claim.probability or 0 for claim in promised.claims if claim.accepted]
-    calibration = own_calibration(sample.model)
+    calibration = own_calibration(sample.model, "cell")
     assert calibration
     assert min(least) >= (calibration.thresholds["0.9"] or 1)
     assert every.counts.filled > promised.counts.filled > 0
