@@ -113,7 +113,7 @@ def test_an_error_of_the_system_is_not_said_of_the_output(
     def encode(*arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr("kbq.model.model.Model.encode_queries", encode)
+    monkeypatch.setattr("kbq.model.model.Model.encode_ids", encode)
     told = run("query", "the river", "--kb", kb_folder)
     assert (told.status, told.out) == (1, "")
     assert told.err.startswith(f"error: {said}")
@@ -128,7 +128,7 @@ def test_a_gpu_that_is_lost_is_said(
     def encode(*arguments: object) -> None:
         raise kind("CUDA error: unspecified launch failure\nCompile with `TORCH_USE_CUDA_DSA`")
 
-    monkeypatch.setattr("kbq.model.model.Model.encode_queries", encode)
+    monkeypatch.setattr("kbq.model.model.Model.encode_ids", encode)
     told = run("query", "the river", "--kb", kb_folder)
     reason = "CUDA error: unspecified launch failure"
     assert (told.status, told.out) == (1, "")
@@ -170,7 +170,7 @@ def test_too_little_memory_is_said(
     kb_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kbq.model.model.Model.encode_queries", lambda *_: fail())
+    monkeypatch.setattr("kbq.model.model.Model.encode_ids", lambda *_: fail())
     told = run("query", "the river", "--kb", kb_folder)
     assert (told.status, told.out) == (1, "")
     advice = "end other programs, or try --device cpu or fewer --workers"
@@ -183,7 +183,7 @@ def test_an_error_of_ours_is_no_lack_of_memory(
     def encode(*arguments: object) -> None:
         raise RuntimeError("shapes do not fit")
 
-    monkeypatch.setattr("kbq.model.model.Model.encode_queries", encode)
+    monkeypatch.setattr("kbq.model.model.Model.encode_ids", encode)
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         run("query", "the river", "--kb", kb_folder)
 
