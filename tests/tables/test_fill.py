@@ -546,3 +546,38 @@ def test_claims_become_rdf_quickstatements_and_a_page(
     assert wikidata("prop/direct/P19") + " <urn:kbq:thing:Warsaw> ." in (
         tmp_path / "out.nt"
     ).read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def smiths(tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
+    """Two pages of one name."""
+    born = {"P1": "London in 1900", "P2": "Chicago in 1950"}
+    pages = [
+        kbq.Page(page_id, "John Smith", [f"John Smith was a painter. He was born in {place}."])
+        for page_id, place in born.items()
+    ]
+    return KnowledgeBase.build(pages, tmp_path_factory.mktemp("smiths") / "kb")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "expected"),
+    [
+        ([], ["London", "Chicago"]),
+        (["London"], ["London", "Chicago"]),
+        (["Chicago"], ["London", "Chicago"]),
+        (["London", "Chicago"], ["London", "Chicago"]),
+        ([""], ["", ""]),
+        (["Boston"], ["Boston", "Boston"]),  # who typed it named no page
+        (["Boston", "London"], ["London", "Chicago"]),
+        (["London", "Boston"], ["Boston", "Boston"]),
+    ],
+)
+def test_a_decision_on_a_value_holds_for_the_page_that_it_was_found_on(
+    smiths: KnowledgeBase, accepted: list[str], expected: list[str], tmp_path: Path
+) -> None:
+    cell = {"subject": "John Smith", "relation": "place of birth", "decision": "accept"}
+    decisions = tmp_path / "decisions.jsonl"
+    decisions.write_text("".join(json.dumps(cell | {"value": one}) + "\n" for one in accepted))
+    rows = [{"page_id": page_id, "subject": "John Smith"} for page_id in ("P1", "P2")]
+    table = smiths.fill(rows, ["place of birth"], min_probability=0.0, decisions=decisions)
+    assert [row.get("place of birth", "") for row in table.rows] == expected
