@@ -195,14 +195,25 @@ def write_calibration(
     out: Path,
     options: SearchOptions,
     facts: Mapping[str, object],
+    *,
+    promises: bool = True,
 ) -> CalibrationOutcome:
+    """Fit a calibration to judged answers and write it.
+
+    Args:
+        promises: whether its thresholds promise a precision: not where the answers are of another
+            kind than those that it is for.
+    """
     rows = np.array([judged_answer.features for judged_answer in judged], np.float64).reshape(
         -1, len(FEATURES)
     )
     right = np.array([judged_answer.is_right for judged_answer in judged], np.bool_)
     before = own_calibration(kb.model, options.purpose)
     chances = _predicted([judged_answer.relation for judged_answer in judged], rows, right, before)
-    thresholds = {str(each): promised_threshold(chances, right, each) for each in PRECISIONS}
+    thresholds = {
+        str(each): promised_threshold(chances, right, each) if promises else None
+        for each in PRECISIONS
+    }
     measured = reliability(chances, right)
     coverage = coverage_at(chances, right, 0.9)
     scores: dict[str, Any] = {

@@ -388,9 +388,9 @@ def _save(
     if answered:
         source_facts = {"command": facts["command"]}
         write_calibration(kb, answered, folder / CALIBRATION, SearchOptions(), source_facts)
-        write_calibration(
-            kb, answered, folder / CALIBRATION_OF_CELLS, SearchOptions(purpose="cell"), source_facts
-        )
+        cell, of_cells = SearchOptions(purpose="cell"), folder / CALIBRATION_OF_CELLS
+        # Most of these queries have an answer, so they promise no precision of cells.
+        write_calibration(kb, answered, of_cells, cell, source_facts, promises=False)
     write_config(folder, kb.model.config)  # it names all files
 
 

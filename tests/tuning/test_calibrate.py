@@ -13,8 +13,15 @@ import pytest
 from kbq.answers import SearchOptions
 from kbq.errors import KbqError, QueryError, TrainingError
 from kbq.kb import KnowledgeBase
-from kbq.reading.probability import Calibration
-from kbq.tuning.calibrate import FOLDS, calibrate, judge, teaches, write_calibration
+from kbq.reading.probability import FEATURES, Calibration
+from kbq.tuning.calibrate import (
+    FOLDS,
+    JudgedAnswer,
+    calibrate,
+    judge,
+    teaches,
+    write_calibration,
+)
 from kbq.tuning.triples import read_triples
 
 SUBJECTS = ["Marie", "Curie", "Warsaw", "Paris", "river", "city", "place", "birth"]
@@ -283,3 +290,15 @@ def test_a_single_answer_changes_hardly_anything(
     )
     after = Calibration.read(tmp_path / "c.json")
     assert list(after.weights.values()) == pytest.approx(list(before.weights.values()), abs=0.2)
+
+
+def test_answers_of_another_kind_promise_no_precision(
+    judging_kb: KnowledgeBase, tmp_path: Path
+) -> None:
+    sure = [JudgedAnswer("r", False, (1.0,) * len(FEATURES), True)] * 900
+    judged = [*sure, *[JudgedAnswer("r", False, (0.0,) * len(FEATURES), False)] * 300]
+    out, cell = tmp_path / "c.json", SearchOptions(purpose="cell")
+    write_calibration(judging_kb.searcher, judged, out, cell, {})
+    assert Calibration.read(out).thresholds["0.9"] is not None
+    write_calibration(judging_kb.searcher, judged, out, cell, {}, promises=False)
+    assert Calibration.read(out).thresholds == {"0.9": None, "0.95": None}
