@@ -57,6 +57,8 @@ class Running:
         self.client.close()
         self._server.should_exit = True
         self._thread.join(60)
+        self._server.force_exit = True  # a browser may keep a connection
+        self._thread.join(60)
         self._socket.close()
         assert not self._thread.is_alive()
 
