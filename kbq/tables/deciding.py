@@ -244,6 +244,39 @@ def obeyed(
     return [replace(shown[0], alternatives=tuple(alternatives)), *shown[1:]]
 
 
+def obeyed_on_pages(
+    claims: Sequence[Claim],
+    slot: Slot,
+    decisions: Mapping[str, Decision],
+    normal: Callable[[str, Relation], NormalForm | None],
+) -> list[Claim]:
+    """Do what `obeyed` does where rows name pages of one name: a decision on a value that was found
+    holds for the pages that it was found on, and any other decision for all of them.
+    """
+    of_pages: dict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        of_pages[claim.page_id].append(claim)
+    found = {normalised(claim.value) for claim in claims}
+    accepted = [value for value, decision in decisions.items() if decision.choice == "accept"]
+    # A value that was typed before one that was found, where there can be one only.
+    is_replaced = slot.relation.values == "one" and accepted and accepted[-1] in found
+    of_all = {
+        value: decision
+        for value, decision in decisions.items()
+        if value not in found and not is_replaced
+    }
+    final = obeyed([], slot, of_all, normal)
+    for own in of_pages.values():
+        values = {normalised(claim.value) for claim in own}
+        concerned = {
+            value: decision
+            for value, decision in decisions.items()
+            if value in values or value in of_all
+        }
+        final += [claim for claim in obeyed(own, slot, concerned, normal) if not claim.by_hand]
+    return final
+
+
 def by_hand(slot: Slot, value: str, normal: NormalForm | None) -> Claim:
     """Return the claim of a typed value, which is its own evidence."""
     return Claim(

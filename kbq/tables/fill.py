@@ -27,6 +27,7 @@ from kbq.tables.deciding import (
     disputed,
     judged_values,
     obeyed,
+    obeyed_on_pages,
     read_decisions,
     without_cell,
     without_value,
@@ -241,42 +242,16 @@ class Filling:
         claims_of_all = [claim for _, claims in cells for claim in claims]
         kept = iter(self._decider.consistent(claims_of_all, self._relations, self.apart))
         final = [(slot, decided, list(islice(kept, count))) for slot, decided, count in found]
-        return [(slot, self._obeyed(slot, decided, claims)) for slot, decided, claims in final]
-
-    def _obeyed(
-        self, slot: Slot, decisions: Mapping[str, Decision], claims: Sequence[Claim]
-    ) -> list[Claim]:
-        """Return the claims of a cell as people decided.
-
-        Where rows name pages of one name, a decision on a value that was found holds for the pages
-        that it was found on, and any other decision for all of them.
-        """
         normal = self._decider.normal
-        if slot.subject not in self.apart:
-            return obeyed(claims, slot, decisions, normal)
-        of_pages: dict[str, list[Claim]] = defaultdict(list)
-        for claim in claims:
-            of_pages[claim.page_id].append(claim)
-        found = {normalised(claim.value) for claim in claims}
-        accepted = [value for value, decision in decisions.items() if decision.choice == "accept"]
-        is_replaced = slot.relation.values == "one" and accepted and accepted[-1] in found
-        of_all = {
-            value: decision
-            for value, decision in decisions.items()
-            if value not in found and not is_replaced
-        }
-        final = obeyed([], slot, of_all, normal) if of_all else []
-        typed = {normalised(claim.value) for claim in final}
-        for own in of_pages.values():
-            values = {normalised(claim.value) for claim in own}
-            concerned = {
-                value: decision
-                for value, decision in decisions.items()
-                if value in values or value in of_all
-            }
-            chosen = obeyed(own, slot, concerned, normal)
-            final += [claim for claim in chosen if normalised(claim.value) not in typed]
-        return final
+        return [
+            (
+                slot,
+                obeyed_on_pages(claims, slot, decided, normal)
+                if slot.subject in self.apart
+                else obeyed(claims, slot, decided, normal),
+            )
+            for slot, decided, claims in final
+        ]
 
     def seconds(self) -> float:
         """Ask for some slots, and estimate the seconds for all."""

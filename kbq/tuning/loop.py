@@ -362,7 +362,8 @@ class DevScorer:
         self._asked = asked
         self._kb = kb
         fits = kb.model.query_tokenizer.is_short_enough
-        self._texts = [task.query_of(gold.input or "", fits, gold.id) for task, gold in asked]
+        texts = [task.query_of(gold.input or "", fits, gold.id) for task, gold in asked]
+        self._queries = list(map(Query.of, texts))
         self._have_pages = np.array([bool(pages_of(gold)) for _, gold in asked])
         self._tasks = np.array([task.name for task, _ in asked])
         self.names = list(dict.fromkeys(self._tasks.tolist()))
@@ -396,10 +397,10 @@ class DevScorer:
         """Return the dev records, of one kind of answer or all, with the texts that the encoder
         reads as inputs.
         """
-        pairs = zip(self._asked, self._texts, strict=True)
+        pairs = zip(self._asked, self._queries, strict=True)
         return [
-            replace(gold, input=text)
-            for (task, gold), text in pairs
+            replace(gold, input=query.text)
+            for (task, gold), query in pairs
             if answer in (None, task.answer)
         ]
 
@@ -431,7 +432,7 @@ class DevScorer:
         """Measure each dev query; without a gold page, its answer counts anywhere. Shape:
         (queries,).
         """
-        found = self._kb.search(list(map(Query.of, self._texts)), options)
+        found = self._kb.search(self._queries, options)
         values = []
         for (task, gold), pages, has_page in zip(self._asked, found, self._have_pages, strict=True):
             measure = self._measures[task.name]
