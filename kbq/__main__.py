@@ -16,7 +16,7 @@ import typer
 
 from kbq.commands.options import explained
 from kbq.commands.terminal import note, print_error
-from kbq.errors import KbqError, first_line, for_commands, is_out_of_memory
+from kbq.errors import KbqError, first_line, is_out_of_memory
 from kbq.storage.paths import resource_path
 from kbq.text.visible import visible
 
@@ -37,8 +37,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # JSON is UTF-8, and no name ends in a traceback
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    with for_commands():
-        status = _status_of(lambda **how: _cli().app(**how))
+    status = _status_of(lambda **how: _cli().app(**how))
     sys.exit(_output_status() or status)
 
 

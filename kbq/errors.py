@@ -1,9 +1,7 @@
 """Errors: the exceptions of kbq; one sentence names the thing, the value, the way out."""
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 
 MOST_PROBLEMS = 100  # listed by a command at most
 MOST_QUOTED = 300  # characters of another library's message, which may quote a file
@@ -12,25 +10,12 @@ _NO_MEMORY = re.compile(  # words of torch, oneDNN, C++ and the loader of librar
     "of|not enough) memory|bad_alloc|ALLOC_FAILED|can't start new thread",
     re.IGNORECASE,
 )
-_FOR_COMMANDS = ContextVar("_FOR_COMMANDS", default=False)
 _COMMAND = re.compile(r"(`[^`]*`)")
 _OPTION = re.compile(r"(?<![^\s(])--([a-z][a-z-]*[a-z])(=?)")
 
 
-@contextmanager
-def for_commands(is_typed: bool = True) -> Iterator[None]:
-    """Within this context, let messages name options as commands do; elsewhere they name them as
-    Python and JSON do.
-    """
-    token = _FOR_COMMANDS.set(is_typed)
-    try:
-        yield
-    finally:
-        _FOR_COMMANDS.reset(token)
-
-
 def spoken(message: str) -> str:
-    """Return a message with its options as its reader writes them, and with commands between
+    """Return a message with its options as Python and JSON have them, and with commands between
     backticks as they are.
 
     >>> spoken("leave --min-probability out, or use --device=cpu; `kbq verify KB --repair`")
@@ -38,8 +23,6 @@ def spoken(message: str) -> str:
     >>> spoken("models--someone--model is no model")
     'models--someone--model is no model'
     """
-    if _FOR_COMMANDS.get():
-        return message
     parts = _COMMAND.split(message)
     parts[::2] = [
         _OPTION.sub(lambda name: name[1].replace("-", "_") + (name[2] or "=…"), part)
@@ -52,22 +35,32 @@ class KbqError(Exception):
     """An input, a folder or a request that kbq refuses; `kbq` prints the message and exits with
     status 1.
 
-    `problems` lists all problems ("file:line: problem") if several were found at once. `is_usage`
-    says that the request is invalid, not the input; then the exit status is 2.
+    A message names options as a command line has them. `typed` and `typed_problems` are for
+    commands, and for errors that quote this one; `str()` and `problems` are for Python and HTTP.
+
+    Args:
+        message: one sentence, with options as they are typed: --min-probability.
+        problems: all problems ("file:line: problem") if several were found at once.
+        is_usage: the request is invalid, not the input; then the exit status is 2.
     """
 
     def __init__(self, message: str, problems: Sequence[str] = (), is_usage: bool = False) -> None:
         super().__init__(message)
-        self._problems = tuple(problems)
+        self.typed_problems = tuple(problems)
         self.is_usage = is_usage
 
     @property
+    def typed(self) -> str:
+        """The message, with options as they are typed."""
+        return str(self.args[0])
+
+    @property
     def problems(self) -> tuple[str, ...]:
-        """All problems, with options as the message has them."""
-        return tuple(map(spoken, self._problems))
+        """All problems, with options as Python has them."""
+        return tuple(map(spoken, self.typed_problems))
 
     def __str__(self) -> str:
-        return spoken(super().__str__())
+        return spoken(self.typed)
 
 
 class CorpusError(KbqError):

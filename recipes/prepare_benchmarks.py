@@ -10,7 +10,7 @@ KILT's format.
 Each writes OUT/knowledge_source.jsonl and OUT/queries.jsonl. `kilt` takes a sample of the queries
 of one of KILT's own data sets, with the pages that answer them and as many others, chosen by a
 checksum, so that the sample is always the same and a larger one holds the smaller.
-docs/results/data.md says where the files are, and what differs from ours.
+docs/notebook/data.md says where the files are, and what differs from ours.
 """
 
 import argparse

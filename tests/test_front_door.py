@@ -14,7 +14,7 @@ import pytest
 import kbq
 from kbq.answers import Answer, SearchKwargs, SearchOptions
 from kbq.corpus.pages import Page, Paragraph
-from kbq.errors import KbqError, KnowledgeBaseError, QueryError, for_commands
+from kbq.errors import KbqError, KnowledgeBaseError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 
@@ -183,11 +183,8 @@ def test_query_lists_its_options() -> None:
 def test_messages_speak_as_the_reader_writes() -> None:
     error = KbqError("leave --min-probability out, or see `kbq verify KB --repair`")
     assert str(error) == "leave min_probability=… out, or see `kbq verify KB --repair`"
-    with for_commands():
-        assert str(error) == "leave --min-probability out, or see `kbq verify KB --repair`"
-        with for_commands(False):  # as a service that a command started speaks to its clients
-            assert str(error) == "leave min_probability=… out, or see `kbq verify KB --repair`"
-        assert str(error).startswith("leave --min-probability out")
+    assert error.typed == "leave --min-probability out, or see `kbq verify KB --repair`"
+    assert pickle.loads(pickle.dumps(error)).typed == error.typed
     assert str(KbqError("hub/models--name--model is empty")) == "hub/models--name--model is empty"
 
 

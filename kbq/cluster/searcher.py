@@ -7,7 +7,7 @@ error names its shards.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,19 +89,20 @@ class GroupSearch:
     def __init__(self, group: ActorGroup, threads: int) -> None:
         torch.set_num_threads(threads)
         self._group = group
+        self._files = cache(partial(_open_files, group))
 
     def open(self) -> None:
         """Open the files. Raises KnowledgeBaseError if they are missing, damaged, or of another
         knowledge base.
         """
-        _ = self._opened
+        self._files()
 
     def search(
         self, queries: Floats, wanted: Sequence[Wanted], words: Sequence[WordQueries]
     ) -> list[list[list[Answer]]]:
         """Return the k best answers of this group; see `search_several`."""
         group = self._group
-        (context, bm25, sparta) = self._opened
+        context, bm25, sparta = self._files()
         with group.manifest.damage_explained(group.folder):
             lexical = []
             for word in words:
@@ -115,20 +116,21 @@ class GroupSearch:
                 )
             return search_several(context, queries, wanted, lexical)
 
-    @cached_property
-    def _opened(self) -> tuple[SearchContext, Sequence[BM25Index], Sequence[ParagraphIndex]]:
-        """The open shards, and the indexes of words of each shard, if there are any."""
-        group = self._group
-        manifest = self._group.manifest
-        # Words whose folders lie in those of the shards.
-        within = [part for part in manifest.parts() if "/" in part]
-        shards = manifest.open_shards(group.folder, within)
-        for shard, pages in zip(shards, group.shown, strict=bool(group.shown)):
-            shard.show_only(pages)
-        index = open_index(shards, group.index, CPU, whole=group.whole)
-        bm25 = open_bm25(shards) if manifest.bm25 else []
-        sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
-        return SearchContext(shards, index, group.length_penalty), bm25, sparta
+
+def _open_files(
+    group: ActorGroup,
+) -> tuple[SearchContext, Sequence[BM25Index], Sequence[ParagraphIndex]]:
+    """Open the shards of a group, and the indexes of words of each shard, if there are any."""
+    manifest = group.manifest
+    # Words whose folders lie in those of the shards.
+    within = [part for part in manifest.parts() if "/" in part]
+    shards = manifest.open_shards(group.folder, within)
+    for shard, pages in zip(shards, group.shown, strict=bool(group.shown)):
+        shard.show_only(pages)
+    index = open_index(shards, group.index, CPU, whole=group.whole)
+    bm25 = open_bm25(shards) if manifest.bm25 else []
+    sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
+    return SearchContext(shards, index, group.length_penalty), bm25, sparta
 
 
 @dataclass(frozen=True, slots=True)

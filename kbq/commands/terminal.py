@@ -104,14 +104,14 @@ def print_error(error: KbqError) -> None:
     """Print an error below its problems, on standard error; do not repeat a single problem that its
     message quotes.
     """
-    problems = (
-        [] if len(error.problems) == 1 and error.problems[0] in str(error) else error.problems
-    )
-    for problem in problems[:MOST_PROBLEMS]:
-        note(problem)
-    if len(error.problems) > MOST_PROBLEMS:
-        note(f"… and {len(error.problems) - MOST_PROBLEMS:,} more")
-    show(Styled(f"error: {error}", fg=typer.colors.RED), err=True)
+    problems = error.typed_problems
+    is_quoted = len(problems) == 1 and problems[0] in error.typed
+    if not is_quoted:
+        for problem in problems[:MOST_PROBLEMS]:
+            note(problem)
+    if len(problems) > MOST_PROBLEMS:
+        note(f"… and {len(problems) - MOST_PROBLEMS:,} more")
+    show(Styled(f"error: {error.typed}", fg=typer.colors.RED), err=True)
 
 
 def shortened(text: str, width: int = AROUND) -> str:

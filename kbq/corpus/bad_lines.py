@@ -26,9 +26,9 @@ class BadLines:
         """Take the problem of a line. Raises CorpusError if there are too many."""
         self.count += 1
         if self._are_skipped:
-            self._note(f"skipped: {problem}")
+            self._note(f"skipped: {problem.typed}")
             return
-        self._problems.append(str(problem))
+        self._problems.append(problem.typed)
         if self.count == MOST_PROBLEMS:
             raise self._refusal(all_read=False)
 

@@ -209,7 +209,7 @@ def _rows(
             return text.replace(path, file.place)
 
         def tell(problem: KbqError) -> None:
-            on_bad_row(CorpusError(shown(str(problem)), list(map(shown, problem.problems))))
+            on_bad_row(CorpusError(shown(problem.typed), list(map(shown, problem.typed_problems))))
 
         path = file.path
         try:
@@ -258,9 +258,8 @@ def _groups(files: Iterable[_File], on_bad_line: BadLine, together: int) -> Iter
         try:
             group.append((file, file.read()))
         except CorpusError as problem:
-            on_bad_line(
-                CorpusError(f"{file.place}: {str(problem).removeprefix(f'{file.place}: ')}")
-            )
+            reason = problem.typed.removeprefix(f"{file.place}: ")
+            on_bad_line(CorpusError(f"{file.place}: {reason}"))
         if len(group) == together or sum(len(content) for _, content in group) > SMALL:
             yield group
             group = []
@@ -294,7 +293,7 @@ class _Said:
     def tell(self, note: Note) -> None:
         """Say it all, in a line for each kind."""
         for problem in self.bad[:SHOWN]:
-            note(f"left out: {problem}")
+            note(f"left out: {problem.typed}")
         if len(self.bad) > SHOWN:
             note(
                 f"left out: {len(self.bad) - SHOWN:,} more documents that cannot be read; "

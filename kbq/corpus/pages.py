@@ -368,7 +368,7 @@ def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Itera
         try:
             check_metadata(page.metadata)
         except CorpusError as error:
-            raise CorpusError(f"page {page.page_id!r}: {error}") from None
+            raise CorpusError(f"page {page.page_id!r}: {error.typed}") from None
         yield page
     if count == 0:
         raise CorpusError("there are no pages: a corpus needs at least one")

@@ -126,7 +126,7 @@ def read_corpus(
                     "its own id"
                 )
         except CorpusError as problem:
-            on_bad_line(CorpusError(f"{location}: {problem}"))
+            on_bad_line(CorpusError(f"{location}: {problem.typed}"))
         else:
             count += 1
             yield page

@@ -115,7 +115,7 @@ def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
     try:
         document, guess = _document(content, suffix, encoding)
     except KbqError as problem:
-        raise CorpusError(str(problem)) from None
+        raise CorpusError(problem.typed) from None
     except MemoryError:
         raise  # the process with limits says it
     except RecursionError:
@@ -163,7 +163,7 @@ def read_several(documents: Sequence[tuple[bytes, str, str]]) -> list[Reading | 
         try:
             readings.append(read_document(*document))
         except CorpusError as problem:
-            readings.append(str(problem))
+            readings.append(problem.typed)
     return readings
 
 

@@ -127,7 +127,7 @@ def rows_of_file(
         try:
             sheets = sheets_of(Path(source))
         except KbqError as problem:
-            raise CorpusError(str(problem)) from None
+            raise CorpusError(problem.typed) from None
     if len(sheets) < 2:
         rows = read_rows(source, CorpusError, on_bad_row, note=note, finds_header=True)
         yield from _table_rows(rows, columns, left_out, note)
@@ -146,7 +146,7 @@ def rows_of_file(
         except CorpusError as problem:  # a legend, say
             if refused:
                 raise
-            note(f"left out: {problem}")
+            note(f"left out: {problem.typed}")
 
 
 def _table_rows(

@@ -224,8 +224,10 @@ class PartlyScoredError(EvaluationError):
         # Both kinds of scores may be refused for the same problems.
         others = [refusal for refusal in rest if refusal.problems != first.problems]
         distinct = [first, *others]
-        problems = dict.fromkeys(problem for refusal in distinct for problem in refusal.problems)
-        super().__init__("; ".join(map(str, distinct)), list(problems))
+        problems: dict[str, None] = {}
+        for refusal in distinct:
+            problems |= dict.fromkeys(refusal.typed_problems)
+        super().__init__("; ".join(refusal.typed for refusal in distinct), list(problems))
         self.evaluation = evaluation
 
 
@@ -393,7 +395,7 @@ def _evaluation(
     is_refused = any(0 < len(refusal.problems) < predicted for refusal in refusals.values())
     notes = [note for each in scores.values() for note in each.notes]
     notes += [note for analysis in analyses.values() for note in analysis.notes]
-    notes += [] if is_refused else map(str, refusals.values())
+    notes += [] if is_refused else [refusal.typed for refusal in refusals.values()]
     tables = [score_table([(each, shown_names(each, task)) for each in scores.values()], intervals)]
     tables += [table for analysis in analyses.values() for table in analysis.tables]
     additions = {name: analysis.document for name, analysis in analyses.items()}

@@ -150,7 +150,7 @@ class Predictor:
             return all(each.is_short_enough(text) for each in tokenizers)
 
         for number, record in numbered_records(
-            records, lambda problem: problems.append(str(problem))
+            records, lambda problem: problems.append(problem.typed)
         ):
             text, given_id = (
                 record.get(name, record.get(beir))
@@ -182,7 +182,7 @@ class Predictor:
                 for tokenizer in tokenizers:
                     tokenizer.ids_of(adapted[-1])
             except QueryError as error:
-                problems.append(f"{path}:{number}: {error}")
+                problems.append(f"{path}:{number}: {error.typed}")
         if problems:
             raise QueryError(f"{path} has {len(problems)} records that cannot be asked", problems)
         if not names:

@@ -28,9 +28,7 @@ from kbq.storage.paths import as_path
 from kbq.storage.reading import reading_problem
 from kbq.storage.reports import Report, Stage, silent
 from kbq.storage.seals import SEAL, Damage, all_damage
-from kbq.words.bm25 import add_bm25, bm25_folder, is_older
-
-OLDER = "an older version indexed its words, which are only found as written, with their accents"
+from kbq.words.bm25 import UNFOLDED, add_bm25, bm25_folder, is_folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,11 @@ def verify(
     words = (
         [bm25_folder(shard) for shard in manifest.shard_folders(folder)] if manifest.bm25 else []
     )
-    damages += [Damage(place / SEAL, ValueError(OLDER)) for place in words if is_older(place)]
+    damages += [
+        Damage(place / SEAL, ValueError(UNFOLDED))
+        for place in words
+        if place.exists() and not is_folded(place)
+    ]
     if damages and read_manifest(folder) != manifest:  # it has been changed meanwhile
         return verify(folder, repair, model=model, device=device, report=report)
     repaired = _repaired(folder, damages, model, device, report) if repair and damages else ()

@@ -350,7 +350,7 @@ class Model:
             base = cls.open(config.base, device)
         except ModelError as error:
             raise ModelError(
-                f"{folder} holds a query encoder for the model {config.base}: {error}"
+                f"{folder} holds a query encoder for the model {config.base}: {error.typed}"
             ) from None
         if base.config.phrase_fingerprint != config.phrase_fingerprint:
             raise ModelError(
@@ -467,5 +467,5 @@ def model_of(
         if built_with == "default" or Path(built_with).is_dir():
             raise
         raise ModelError(
-            f"{folder} needs the model it was built with: {error}; say with --model where it is"
+            f"{folder} needs the model it was built with: {error.typed}; say with --model where it is"
         ) from None

@@ -230,7 +230,7 @@ def readable_queries(
             queries.append(replace(query, ids=tuple(read[0])) if read else query)
         except QueryError as error:
             place = places[number] if places else f"query {number + 1}" if len(texts) > 1 else ""
-            problems.append(f"{place}: {error}" if place else str(error))
+            problems.append(f"{place}: {error.typed}" if place else error.typed)
     if len(problems) == 1:
         raise QueryError(problems[0])
     if problems:

@@ -38,7 +38,7 @@ from kbq.words.impacts import PieceTokenizer, SentenceImpacts
 from kbq.words.names import NOWHERE, Names, Naming
 
 # What a point of each source adds to the score of a phrase, times the `lexical_factor` of the query
-# encoder, which is 0.5 for the default model. docs/decisions.md says how they were chosen.
+# encoder, which is 0.5 for the default model. docs/notebook/decisions.md says how they were chosen.
 BM25_WEIGHT = 8.0
 SPARTA_WEIGHT = 4.0
 NAMESAKES = 64  # paragraphs of pages with one title that are looked at

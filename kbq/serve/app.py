@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 import kbq
-from kbq.errors import MOST_PROBLEMS, KbqError, for_commands
+from kbq.errors import MOST_PROBLEMS, KbqError
 from kbq.serve import api, decisions, documents, editing, pages, reconciliation, tools
 from kbq.serve.api import RECORDS
 from kbq.serve.batcher import Batcher
@@ -202,8 +202,7 @@ def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[st
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     app = create_app(served, settings, lambda: started(address(settings, listening)))
-    with for_commands(False):  # clients of HTTP know fields, not options
-        server_of(app, settings).run([listening])
+    server_of(app, settings).run([listening])
 
 
 def serve_stdio(served: ServedKb) -> None:
@@ -218,8 +217,7 @@ def serve_stdio(served: ServedKb) -> None:
             await server(served, batcher).run_stdio_async()
             watching.cancel()
 
-    with for_commands(False):
-        asyncio.run(speak())
+    asyncio.run(speak())
 
 
 def server_of(app: FastAPI, settings: ServeSettings) -> uvicorn.Server:

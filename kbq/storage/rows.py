@@ -183,7 +183,7 @@ def read_rows(
                 arrow,
             )
     except KbqError as problem:
-        raise error(str(problem)) from None
+        raise error(problem.typed) from None
     is_json = SUFFIXES.get(suffix) == "jsonl"  # JSON lines are UTF-8
     if is_json:
         lines = (
@@ -381,7 +381,7 @@ def _separated(
                         "name its column"
                     )
                 problem = error(f"{name}:{number}: {what}")
-                on_bad_row(problem) if on_bad_row else problems.append(str(problem))
+                on_bad_row(problem) if on_bad_row else problems.append(problem.typed)
             elif row:  # a blank line is not a row
                 yield number, dict(zip(columns, row, strict=False))
         if problems:

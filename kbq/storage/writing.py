@@ -67,7 +67,7 @@ def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
                 "else"
             )
             error.args = (
-                f"{error.args[0]}; but its file system has no locks: {advice}",
+                f"{error.typed}; but its file system has no locks: {advice}",
                 *error.args[1:],
             )
         raise

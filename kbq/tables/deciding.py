@@ -158,7 +158,7 @@ def read_decisions(path: Path, note: Note = unheard) -> dict[Cell, dict[str, Dec
         try:
             decisions.append(decision_of(fields))
         except KbqError as error:
-            problems.append(f"{path}:{number}: {error}")
+            problems.append(f"{path}:{number}: {error.typed}")
     if problems:
         raise KbqError(
             f"{path} has {len(problems):,} lines that are not decisions: {HOW}", problems

@@ -454,7 +454,7 @@ def _problem(text: str, tokenizers: Sequence[ReadsQueries]) -> str:
         for tokenizer in tokenizers:
             tokenizer.ids_of(text)
     except QueryError as error:
-        return str(error)
+        return error.typed
     return ""
 
 

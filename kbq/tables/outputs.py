@@ -416,7 +416,7 @@ def read_claims(path: Path) -> list[Claim]:
     claims = list[Claim]()
     problems = list[str]()
     for number, fields in read_json_lines(
-        str(path), KbqError, lambda problem: problems.append(str(problem))
+        str(path), KbqError, lambda problem: problems.append(problem.typed)
     ):
         try:
             claims.append(Claim.from_dict(fields))

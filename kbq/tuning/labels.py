@@ -344,7 +344,7 @@ def readable_queries(
             text = task.query_of(gold.input or "", tokenizer.is_short_enough, gold.id)
             readable.append((gold, tokenizer.ids_of(text)))
         except QueryError as error:
-            reason = reason or f"line {gold.line}: {error}"
+            reason = reason or f"line {gold.line}: {error.typed}"
     if not readable:
         raise TrainingError(f"no query can be read; {reason}")
     return readable

@@ -100,7 +100,7 @@ def read_triples(path: Path, unanswered: bool = False, note: Note = unheard) -> 
     rows = read_rows(
         str(path),
         TrainingError,
-        lambda problem: problems.append(str(problem)),
+        lambda problem: problems.append(problem.typed),
         note=note,
         grows=grows,
     )

@@ -54,6 +54,7 @@ CHUNK = 4096  # paragraphs tokenised together
 LENGTHS = "lengths"
 # An empty array: the words are folded, and titles are terms; older indexes lack it.
 FOLDED = "folded"
+UNFOLDED = "its words are only found as written, with their accents"
 TITLE = "="  # how the term of a title begins: no word does
 # What a word of the relation counts in a hybrid search: vectors know its synonyms, too, but no
 # names.
@@ -80,9 +81,8 @@ def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manif
     for shard in manifest.open_shards(folder):
         part = f"{shard.folder.name}/{BM25}"
         index_folder = bm25_folder(shard.folder)
-        if is_complete(index_folder, shard.seal, manifest.seals.get(part)) and not is_older(
-            index_folder
-        ):
+        seal = manifest.seals.get(part)
+        if is_complete(index_folder, shard.seal, seal) and is_folded(index_folder):
             stage.add(len(shard.texts))
         else:
             vocabulary, entries, lengths = _count_words(shard, stage)
@@ -93,8 +93,8 @@ def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manif
 
 
 def index_bm25(folder: Path, report: Report = silent) -> int:
-    """Add a BM25 index to the shards of a published knowledge base that have none, or one of an
-    older form.
+    """Add a BM25 index to the shards of a published knowledge base that have none that can
+    be searched.
 
     Returns the bytes of all of them.
     """
@@ -108,9 +108,9 @@ def bm25_folder(shard: Path) -> Path:
     return shard / BM25
 
 
-def is_older(folder: Path) -> bool:
-    """Return whether there is an index of the older form, whose words are not folded."""
-    return folder.exists() and not (folder / f"{FOLDED}.npy").exists()
+def is_folded(folder: Path) -> bool:
+    """Return whether the words of an index are folded; others are built again."""
+    return (folder / f"{FOLDED}.npy").exists()
 
 
 def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArray[np.uint32]]:
@@ -167,16 +167,16 @@ def title_term(title: str) -> str:
     return TITLE + " ".join(re.findall(r"\w+", folded(joined(title)).replace("'", "")))
 
 
-def words_of(texts: Sequence[str], is_folded: bool = True) -> list[list[str]]:
+def words_of(texts: Sequence[str]) -> list[list[str]]:
     """Return the stems of the words of each text, folded, without English stop words and single
     letters.
     """
     stemmed = _stemmer().stemWords
-    parted = (
-        WORD.findall(in_pairs((folded(joined(text)) if is_folded else text).lower()))
-        for text in texts
-    )
-    return [stemmed([word for word in words if word not in STOP_WORDS]) for words in parted]
+    stems: list[list[str]] = []
+    for text in texts:
+        words = WORD.findall(in_pairs(folded(joined(text)).lower()))
+        stems.append(stemmed([word for word in words if word not in STOP_WORDS]))
+    return stems
 
 
 def in_pairs(text: str) -> str:
@@ -208,9 +208,8 @@ def query_words(query: Query, indexes: Sequence["BM25Index"] = ()) -> list[str]:
     Args:
         indexes: of all shards; without them no name is known to be common.
     """
-    is_folded = all(index.is_folded for index in indexes)
-    (words,) = words_of([query.words], is_folded)
-    if not (indexes and is_folded):
+    (words,) = words_of([query.words])
+    if not indexes:
         return words
     written = [
         stem for stem in _written_stems(query.words) if any(stem in index for index in indexes)
@@ -249,8 +248,7 @@ def missing_words(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
     case are left out.
     """
     words = [word for word in WORD.findall(plain(text)) if word.lower() != word.upper()]
-    is_folded = all(index.is_folded for index in indexes)
-    terms = words_of(words, is_folded) if words else []
+    terms = words_of(words) if words else []
     return [
         word
         for word, stems in zip(words, terms, strict=True)
@@ -313,6 +311,9 @@ class BM25Index(Postings):
     def __init__(self, shard: Shard) -> None:
         """Raises KnowledgeBaseError if a file is missing or damaged."""
         super().__init__(bm25_folder(shard.folder), "counts")
+        if not is_folded(self.folder):
+            error = ValueError(UNFOLDED)
+            raise damaged(self.folder, shard.folder.parent, "counts", error)
         self._lengths: NDArray[np.uint32] = self.array(LENGTHS)
         if len(self._lengths) != len(shard.texts):
             error = ValueError(
@@ -322,7 +323,6 @@ class BM25Index(Postings):
         self.expect(len(shard.texts))
         self.live = shard.live
         self._texts = shard.texts
-        self.is_folded = not is_older(self.folder)
 
     @property
     def live_lengths(self) -> NDArray[np.uint32]:

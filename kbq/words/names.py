@@ -164,7 +164,7 @@ class Names:
 
     def _of(self, subject: str) -> Naming:
         name = SubjectName(subject)
-        if not (name.words and self._indexes and all(index.is_folded for index in self._indexes)):
+        if not (name.words and self._indexes):
             return NOWHERE
         having = [_with_all(index, name.words) for index in self._indexes]
         count = sum(map(len, having))

@@ -89,7 +89,7 @@ def test_rows_of_tables_in_a_folder_are_pages_behind_its_documents(tmp_path: Pat
         "museum.xlsx#Objects: each row is a page, with the title in 'Object'",
         "museum.xlsx#People: each row is a page, with the title in 'Name'",
         "left out: museum.xlsx#Legend has no column that looks like one of titles: name it with "
-        "title=…",
+        "--title",
         "left out: members.csv:5: 4 values for 3 columns, ';' between them: put quotes around a "
         "value that holds one",
         "not read within documents: lines above the header of a table (3), rows without a title "

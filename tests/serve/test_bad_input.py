@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from kbq.errors import KbqError, for_commands
+from kbq.errors import KbqError
 from kbq.serve.problems import document, without_paths
 
 from .conftest import Running, Serve
@@ -156,14 +156,11 @@ def test_single_problems_name_fields_too() -> None:
         "2 rows cannot be asked",
         ["row 1: leave --min-probability out", "row 2: see `kbq fill --empty`"],
     )
-    with for_commands(False):
-        found = document(error, str)["errors"]
-    assert found == [
+    assert document(error, str)["errors"] == [
         {"problem": "row 1: leave min_probability=… out"},
         {"problem": "row 2: see `kbq fill --empty`"},
     ]
-    with for_commands():
-        assert error.problems[0] == "row 1: leave --min-probability out"
+    assert error.typed_problems[0] == "row 1: leave --min-probability out"
 
 
 def test_a_person_reads_a_page(service: Running) -> None:
