@@ -23,7 +23,7 @@ DECADE = 8
 CENTURY = 7
 GREGORIAN = (1582, 10, 15)  # the first day of its calendar
 _NAMES = "January|February|March|April|May|June|July|August|September|October|November|December"
-_SHORT = [name[:3] for name in _NAMES.split("|")]
+SHORT_MONTHS = [name[:3] for name in _NAMES.split("|")]
 _WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
 _BEFORE = r"(?P<before>B\.? ?C\.?(?: ?E\.?)?)"
 _ERA = rf"(?:{_BEFORE}|A\.?D\.?|C\.?E\.?)"
@@ -52,7 +52,7 @@ _SHORT_DAYS = "|".join(day[:3] for day in _WEEKDAYS.split("|"))
 _PARTS = {
     "weekday": rf"(?P<weekday>{_WEEKDAYS}|{_SHORT_DAYS}|Tues|Thurs?)\.?",
     "day": r"(?P<day>0?[1-9]|[123][0-9])(?:st|nd|rd|th)?",
-    "month": rf"(?P<month>{_NAMES}|{'|'.join(_SHORT)}|Sept)\.?",
+    "month": rf"(?P<month>{_NAMES}|{'|'.join(SHORT_MONTHS)}|Sept)\.?",
     "roman": rf"(?P<roman>(?-i:{'|'.join(_ROMAN)}))",
     "year": _YEAR,
 }
@@ -161,7 +161,7 @@ _BOUND_BEHIND = re.compile(
     r"[\s,]*[(\[]?(?:or (?:possibly |perhaps |even |a (?:little|bit|few years) |some ?what |shortly |soon |slightly )?"
     r"(?:earlier|later|before|after|sooner)\b|at (?:the )?(?:very )?(?:latest|earliest|soonest)\b)"
     # Years that part (1744–45), and no life that ends (7 May 1744 – 5 June 1800).
-    rf"|[-–—][0-9]{{1,2}}(?![0-9]|[.:/-][0-9]|(?:st|nd|rd|th)?,? (?:of )?(?:{'|'.join(_SHORT)}))",
+    rf"|[-–—][0-9]{{1,2}}(?![0-9]|[.:/-][0-9]|(?:st|nd|rd|th)?,? (?:of )?(?:{'|'.join(SHORT_MONTHS)}))",
     re.I,
 )
 
@@ -205,29 +205,29 @@ _TWO_STYLES = tuple(
 
 _DAY = r"(?:0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?"
 
-_MONTHS = rf"(?:{_NAMES}|{'|'.join(_SHORT)}|Sept)\.?"
+MONTHS = rf"(?:{_NAMES}|{'|'.join(SHORT_MONTHS)}|Sept)\.?"
 
 _BY = r"\s?(?:[-–—/]|(?:to|and|or|until|till|through|&)\s)\s?"
 
 _DAYS_BEFORE = re.compile(  # the day of a date is one of two
-    rf"(?:^|[^0-9.,/:–-])(?:(?:{_MONTHS}\s)?{_DAY}|{_DAY}\s{_MONTHS}){_BY}$", re.I
+    rf"(?:^|[^0-9.,/:–-])(?:(?:{MONTHS}\s)?{_DAY}|{_DAY}\s{MONTHS}){_BY}$", re.I
 )
 
 _DAYS = re.compile(  # 7–8 May 1945; 30 April to 2 May 1945; May 7–8, 1945
-    rf"(?<![\w.,/:])(?:{_DAY}(?:\s(?P<month_of_one>{_MONTHS}))?{_BY}{_DAY}\s(?P<month>{_MONTHS}),?"
-    rf"|(?P<month_first>{_MONTHS})\s{_DAY}{_BY}(?:(?P<month_second>{_MONTHS})\s)?{_DAY},?)"
+    rf"(?<![\w.,/:])(?:{_DAY}(?:\s(?P<month_of_one>{MONTHS}))?{_BY}{_DAY}\s(?P<month>{MONTHS}),?"
+    rf"|(?P<month_first>{MONTHS})\s{_DAY}{_BY}(?:(?P<month_second>{MONTHS})\s)?{_DAY},?)"
     r"\s(?P<year>[12][0-9]{3})(?![0-9])",
     re.I,
 )
 
-_MONTHS_BEFORE = re.compile(rf"(?:^|[\s(]){_MONTHS}{_BY}$")  # the month of a date is one of two
+_MONTHS_BEFORE = re.compile(rf"(?:^|[\s(]){MONTHS}{_BY}$")  # the month of a date is one of two
 
 _SPAN = re.compile(  # May–June 1940; from May to June 1940
-    rf"(?<![\w.,/:])(?<![0-9]\s){_MONTHS}{_BY}{_MONTHS}(?:\sof|,)?\s(?P<year>[12][0-9]{{3}})(?![0-9])"
+    rf"(?<![\w.,/:])(?<![0-9]\s){MONTHS}{_BY}{MONTHS}(?:\sof|,)?\s(?P<year>[12][0-9]{{3}})(?![0-9])"
 )
 
 _IN_TWO_STYLES = re.compile(  # dates in a longer text
-    rf"(?:{_DAY}\s{_MONTHS}|{_MONTHS}\s{_DAY})\s?[(\[]\s?(?:{_OLD}|{_NEW}):?\s(?:[^()\[\]]{{3,24}})[)\]],?"
+    rf"(?:{_DAY}\s{MONTHS}|{MONTHS}\s{_DAY})\s?[(\[]\s?(?:{_OLD}|{_NEW}):?\s(?:[^()\[\]]{{3,24}})[)\]],?"
     r"\s[12][0-9]{3}(?![0-9])",
     re.I,
 )
@@ -260,9 +260,9 @@ DateValue(edtf='190X', precision=8, julian=False))
     style = own or _STYLE_BEFORE.search(before) or _STYLE.match(behind)
     if own:
         text = own["date"]
-    if _DAYS_BEFORE.search(before) and re.match(rf"(?:{_MONTHS}\s)?{_DAY}(?:\s|,)", text, re.I):
+    if _DAYS_BEFORE.search(before) and re.match(rf"(?:{MONTHS}\s)?{_DAY}(?:\s|,)", text, re.I):
         return None
-    if _MONTHS_BEFORE.search(before) and re.match(rf"{_MONTHS},?\s[0-9]", text):
+    if _MONTHS_BEFORE.search(before) and re.match(rf"{MONTHS},?\s[0-9]", text):
         return None
     found = _dated(text, before, behind, is_date)
     return (
@@ -372,6 +372,17 @@ def dates_agree(one: DateValue, other: DateValue) -> bool:
     return second == first or second.startswith(f"{first}-")
 
 
+def day_in_words(edtf: str) -> str:
+    """Return a day as texts write it.
+
+    >>> day_in_words("1867-11-07"), day_in_words("1867-11-07~")
+    ('7 November 1867', 'about 7 November 1867')
+    """
+    year, month, day = edtf.rstrip("~?").split("-")
+    written = f"{int(day)} {_NAMES.split('|')[int(month) - 1]} {int(year)}"
+    return f"about {written}" if edtf.endswith("~") else written
+
+
 def gregorian(date: DateValue) -> str:
     """Return a date in EDTF's calendar, the Gregorian; only Julian days change."""
     found = re.fullmatch(r"(-?[0-9]{4})-([0-9]{2})-([0-9]{2})([~?]?)", date.edtf)
@@ -414,7 +425,7 @@ def _of_days(days: re.Match[str]) -> DateValue | None:
     """Return the month or year of several days: 7–8 May 1945 is in May 1945."""
     last = days["month"] or days["month_second"] or days["month_first"]
     first = days["month_of_one"] or (days["month_first"] if days["month_second"] else last)
-    numbers = {_SHORT.index(month[:3].title()) + 1 for month in (first, last)}
+    numbers = {SHORT_MONTHS.index(month[:3].title()) + 1 for month in (first, last)}
     return _day_or_longer(int(days["year"]), numbers.pop() if len(numbers) == 1 else 0, 0)
 
 
@@ -482,7 +493,11 @@ def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
         return None
     year = 1 - year if parts.get("before") else year  # 1 BC is the year 0
     number = (
-        0 if not month else int(month) if month.isdigit() else _SHORT.index(month[:3].title()) + 1
+        0
+        if not month
+        else int(month)
+        if month.isdigit()
+        else SHORT_MONTHS.index(month[:3].title()) + 1
     )
     if roman := parts.get("roman"):
         number = _ROMAN.index(roman) + 1

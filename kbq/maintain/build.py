@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbq.corpus.bad_lines import BadLines
 from kbq.corpus.pages import checked_pages
-from kbq.corpus.readers import read_corpus
+from kbq.corpus.readers import BadLines, read_corpus
 from kbq.dump.building import build_shards, manifest_before
 from kbq.dump.manifest import is_knowledge_base, publish, read_manifest, refuse_strange_parts
 from kbq.dump.page_directory import Pages

@@ -11,7 +11,7 @@ import msgspec
 
 from kbq.answers import percentage
 from kbq.dump.page_directory import PageValue
-from kbq.english.dates import DateValue
+from kbq.english.dates import DAY, DateValue, date_of_cell, day_in_words
 from kbq.errors import KbqError
 from kbq.storage.records import as_record, digest_of_bytes, json_bytes
 from kbq.storage.writing import replacing, writing_to
@@ -180,16 +180,27 @@ def written(claim: Claim, dates: Dates) -> str:
     """Return a value as a table shows it.
 
     `dates`: `text`, as in the source; `edtf`; or `iso`, except for decades and "circa", which ISO
-    cannot express. Julian dates always stay as in the source.
+    cannot express. Julian dates always stay as in the source. A day whose year the source says
+    elsewhere is written out.
     """
-    if dates == "text" or not isinstance(claim.normal, DateValue) or claim.normal.julian:
+    if not isinstance(claim.normal, DateValue):
         return claim.value
     edtf = claim.normal.edtf
+    if dates == "text" or claim.normal.julian:
+        return day_in_words(edtf) if _is_split(claim.value, claim.normal) else claim.value
     return (
         edtf
         if dates == "edtf" or re.fullmatch(r"-?[0-9]{4}(-[0-9]{2}){0,2}", edtf)
         else claim.value
     )
+
+
+def _is_split(value: str, normal: DateValue) -> bool:
+    """Return whether a value is only a part of the day that it means, which its sentences say."""
+    if normal.precision < DAY:
+        return False
+    own = date_of_cell(value)
+    return own is None or own.precision < DAY
 
 
 def write_claims(path: Path, claims: Iterable[Claim]) -> None:

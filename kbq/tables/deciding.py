@@ -32,6 +32,7 @@ from kbq.english.phrases import (
     with_nouns,
 )
 from kbq.english.quantities import ASKS_FOR_A_CHANGE
+from kbq.english.split_dates import split_date
 from kbq.english.statements import is_no_thing
 from kbq.errors import KbqError
 from kbq.reading.reranker import meanings
@@ -325,6 +326,7 @@ class _Value:
 
     answer: Answer
     normal: NormalForm | None
+    said: tuple[int, int]  # characters of the answer's paragraph that say all of it
     places: set[tuple[str, int, int, int]] = field(default_factory=set)
 
     @property
@@ -403,7 +405,7 @@ class Decider:
         elif not chosen:
             chosen = [value for value in possible[:1] if is_likely(value.answer, threshold)]
         shown, is_accepted = (chosen, True) if chosen else ((possible or values)[:1], False)
-        others = [value.answer for value in values if value not in shown][: self._top]
+        others = [value for value in values if value not in shown][: self._top]
         claims = [self._claim(slot, value, is_accepted) for value in shown]
         if claims:
             claims[0] = replace(claims[0], alternatives=tuple(map(self._alternative, others)))
@@ -488,11 +490,11 @@ class Decider:
             Alternative.of(claim),
             *(other for other in claim.alternatives if other is not best),
         ]
-        place: dict[str, Any] = {name: getattr(best, name) for name in Alternative.__slots__}
+        fields: dict[str, Any] = {name: getattr(best, name) for name in Alternative.__slots__}
         return replace(
             claim,
-            **place,
-            normal=self.normal(best.value, relation),
+            **fields,
+            normal=self._normal_of(best, relation),
             says_the_same=1,
             metadata=claim.metadata if best.page_id == claim.page_id else {},
             alternatives=tuple(sorted(others, key=_chance, reverse=True)),
@@ -510,22 +512,39 @@ class Decider:
         by_key: dict[object, _Value] = {}
         values: list[_Value] = []
         for answer, meaning in answers:
-            around = (
-                answer.context[max(0, answer.start - AROUND) : answer.start],
-                answer.context[answer.end :][:AROUND],
-            )
-            # As it stands there, perhaps with a narrow blank in a number.
-            normal = self.normal(answer.context[answer.start : answer.end], relation, *around)
+            place = answer.start, answer.end
+            normal, said = self._normal_at(answer.context, place, relation)
             country = country_of(compared_words(answer.text), " ".join(relation.query))
             meant = [("means", meaning), ("country", country) if country else None, normal]
             keys = [normalised(answer.text), *(form for form in meant if form is not None)]
+            if normal and said != place:  # the same words may be the day of another year
+                keys = [normal]
             value = next((by_key[key] for key in keys if key in by_key), None)
             if value is None:
-                value = _Value(answer, normal)
+                value = _Value(answer, normal, said)
                 values.append(value)
             value.places.add(answer.place)
             by_key |= {key: value for key in keys if key not in by_key}
         return values
+
+    def _normal_of(self, other: Alternative, relation: Relation) -> NormalForm | None:
+        """Return the normal form of an alternative, in its sentence if that is known."""
+        if not other.sentence:
+            return self.normal(other.value, relation)
+        place = other.start - other.sentence_start, other.end - other.sentence_start
+        return self._normal_at(other.sentence, place, relation)[0]
+
+    def _normal_at(
+        self, text: str, place: tuple[int, int], relation: Relation
+    ) -> tuple[NormalForm | None, tuple[int, int]]:
+        """Return the normal form of the value at a place in a text, and the place that says it."""
+        start, end = place
+        split = split_date(text, start, end) if relation.type == "date" else None
+        if split:
+            return split.date, (split.start, split.end)
+        around = text[max(0, start - AROUND) : start], text[end : end + AROUND]
+        # As it stands there, perhaps with a narrow blank in a number.
+        return self.normal(text[start:end], relation, *around), place
 
     def normal(
         self, text: str, relation: Relation, before: str = "", behind: str = ""
@@ -541,8 +560,9 @@ class Decider:
         page = self._titles.page(text)
         return page if page or relation.type == "page" else normal_form(text, None, before, behind)
 
-    def _alternative(self, answer: Answer) -> Alternative:
-        first, last = self._sentences(answer.context).around(answer.start, answer.end)
+    def _alternative(self, value: _Value) -> Alternative:
+        answer = value.answer
+        first, last = self._sentences(answer.context).around(*value.said)
         place = answer.page_id, answer.title, answer.paragraph, answer.start, answer.end
         return Alternative(
             answer.text, _rounded(answer.probability), *place, answer.context[first:last], first
@@ -550,7 +570,7 @@ class Decider:
 
     def _claim(self, slot: Slot, value: _Value, is_accepted: bool) -> Claim:
         answer = value.answer
-        first, last = self._sentences(answer.context).around(answer.start, answer.end)
+        first, last = self._sentences(answer.context).around(*value.said)
         place: dict[str, Any] = {
             "page_id": answer.page_id,
             "title": answer.title,

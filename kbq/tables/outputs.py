@@ -23,6 +23,7 @@ from urllib.parse import quote
 from kbq.dump.page_directory import PageValue
 from kbq.english.dates import DateValue, gregorian
 from kbq.english.quantities import spellings_of
+from kbq.english.split_dates import split_date
 from kbq.errors import KbqError
 from kbq.storage.lines import read_json_lines
 from kbq.storage.paths import as_path
@@ -34,8 +35,10 @@ from kbq.tables.claims import (
     RUN,
     Alternative,
     Claim,
+    NormalForm,
     QuantityValue,
     Source,
+    ValueType,
     write_json_lines,
     write_lines,
 )
@@ -559,6 +562,15 @@ def described(claims: Iterable[Claim], source: Source, relations: Iterable[Relat
     return json.dumps(content, ensure_ascii=False).translate(_ENDS_A_SCRIPT)
 
 
+def _normal_of(other: Alternative, kind: ValueType | None) -> NormalForm | None:
+    """Return the date or the quantity of an alternative, or None."""
+    if kind not in ("date", "quantity"):
+        return None
+    place = other.start - other.sentence_start, other.end - other.sentence_start
+    split = split_date(other.sentence, *place) if kind == "date" and other.sentence else None
+    return split.date if split else normal_form(other.value, kind)
+
+
 def views(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return a claim, and then each of its alternatives with its `normal` form, as a `fact` in
     N-Triples.
@@ -567,7 +579,7 @@ def views(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> li
     kind = relation.type if relation else None
     found: list[dict[str, Any]] = [{"fact": f"{fact(claim, properties, ids)} ."}]
     for other in claim.alternatives:
-        normal = normal_form(other.value, kind) if kind in ("date", "quantity") else None
+        normal = _normal_of(other, kind)
         place = {name: getattr(other, name) for name in Alternative.__slots__}
         instead = dataclasses.replace(claim, **place, normal=normal, alternatives=(), metadata={})
         found.append(

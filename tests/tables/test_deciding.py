@@ -12,8 +12,10 @@ from kbq.answers import Answer
 from kbq.dump.page_directory import PageValue
 from kbq.english.dates import DateValue
 from kbq.kb import KnowledgeBase
-from kbq.tables.claims import Alternative, Claim
+from kbq.tables.claims import Alternative, Claim, written
 from kbq.tables.deciding import IN_ONE_PLACE, IN_TIME, RIVALS, Decider, Decision
+from kbq.tables.options import Dates
+from kbq.tables.outputs import views
 from kbq.tables.relations import Relation, Slot, known_relations, relation_named
 from kbq.tables.values import normal_form
 
@@ -507,6 +509,39 @@ def test_the_more_exact_date_of_a_page_wins(
     apart = [replace(one, page_id=f"P{number}") for number, one in enumerate(found)]
     claims = decider.claims(Slot("s", Relation("r", ("r",), type="date")), [apart])
     assert claims[0].value == dates[0][0]
+
+
+def said(text: str, phrase: str, page_id: str = "P7") -> Answer:
+    """An answer in a text of its own."""
+    start = text.index(phrase)
+    end = start + len(phrase)
+    return replace(
+        answer(phrase, 0.9), start=start, end=end, context=text, unit=(start, end), page_id=page_id
+    )
+
+
+def test_a_day_has_its_year_from_the_sentence_before() -> None:
+    decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
+    text = "Ann Lee wrote. In 1867 she moved to Bonn. On 7 November she married. She died old."
+    slot = Slot("s", Relation("r", ("r",), type="date"))
+    (claim,) = decider.claims(slot, [[said(text, "7 November")]])
+    assert (claim.value, claim.normal, claim.accepted) == (
+        "7 November",
+        DateValue("1867-11-07", 11),
+        True,
+    )
+    assert claim.sentence == "In 1867 she moved to Bonn. On 7 November she married."
+    forms: tuple[Dates, ...] = ("text", "iso", "edtf")
+    assert [written(claim, form) for form in forms] == [
+        "7 November 1867",
+        "1867-11-07",
+        "1867-11-07",
+    ]
+    other = said(text.replace("1867", "1868"), "7 November", "P8")
+    (claim,) = decider.claims(slot, [[said(text, "7 November"), other]])
+    (alternative,) = claim.alternatives  # the same words are the day of another year
+    assert alternative.sentence == "In 1868 she moved to Bonn. On 7 November she married."
+    assert views(claim, slot.relation, {})[1]["normal"]["edtf"] == "1868-11-07"
 
 
 def test_no_value_of_a_name_that_two_pages_have_is_sure() -> None:
