@@ -104,6 +104,7 @@ def _status_of(app: Callable[..., int | None]) -> int:
         else:
             raise
         status = 1
+
     # Said when the frames of the error hold no memory any more, and without colours, which take
     # some.
     if lacking:
@@ -136,6 +137,7 @@ def _give_up_output(error: OSError) -> None:
                 "it elsewhere"
             )
         )
+
     with suppress(OSError):  # it is not a file
         # Python writes the rest at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -160,6 +160,7 @@ class SearchOptions:
             raise QueryError(
                 f"a reader finds no {self.unit}: ask for phrases or pages", is_usage=True
             )
+
         if self.reader is None and finder and self.unit in ("phrase", "sentence"):
             raise QueryError(
                 f"{finder} finds no {self.unit}: ask for paragraphs or pages, or use the backend "

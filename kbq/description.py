@@ -78,6 +78,7 @@ def _model(folder: Path) -> dict[str, object]:
                 f"{folder / CONFIG} does not say how it was tuned: tune it again"
             ) from None
         return {"kind": "query encoder", "bytes": folder_bytes(folder), **facts}
+
     fields = dataclasses.asdict(config)
     return {
         "kind": "model",
@@ -179,6 +180,7 @@ def _network(folder: Path) -> dict[str, object]:
         config, training_facts = (read_object(path) if path.exists() else {} for path in paths)
     except (OSError, ValueError) as error:
         raise KbqError(f"{folder} is damaged: {first_line(error)}") from None
+
     architectures = config.get("architectures")
     architecture = (
         str(architectures[0]) if isinstance(architectures, list) and architectures else "unknown"

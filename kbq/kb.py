@@ -442,6 +442,7 @@ class KnowledgeBase:
             for result in self.ask(asked, search):
                 answers.append(Answers(result.likely))
                 progress(len(answers), len(asked))
+
         answers.queries = asked
         return answers
 
@@ -659,6 +660,7 @@ class KnowledgeBase:
                 note=note,
                 report=progress,
             )
+
         self.searcher.forget_calibration()  # it may be the file just written
         return outcome
 
@@ -803,6 +805,7 @@ class KnowledgeBase:
                 start_encoders=processes(options.workers),
                 **reported,
             )
+
         return self._reopened(manifest, Outcome(changes, bad_lines))
 
     @property
@@ -869,6 +872,7 @@ class KnowledgeBase:
             from kbq.cluster.nodes import building_on
 
             build_all = building_on(ray)
+
         asked = tuple(as_iterable(queries, QueryError, "queries are", "a list of texts"))
         read = readable_queries(asked, [self.model.query_tokenizer])
         spec = IndexSpec(kind, recall, tuple(query.text for query in read), filter)
@@ -876,6 +880,7 @@ class KnowledgeBase:
             manifest = add_index(
                 self._changeable, self.model, spec, bar.to("stage", report), build_all
             )
+
         return type(self)(
             self.folder, manifest, self.model, replace(self._where, index=None), self._is_lazy
         )

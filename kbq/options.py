@@ -62,6 +62,7 @@ def declared(record: Any) -> tuple[Declared, ...]:
             kinds = [part for part in parts if part is not NoneType]
             kind = kinds[0] if len(kinds) == 1 else Union[tuple(kinds)]  # noqa: UP007 - of a list
             options.append(Declared(field.name, kind, NoneType in parts, field.default, option))
+
     return tuple(options)
 
 
@@ -117,6 +118,7 @@ def _problem(option: Declared, value: object) -> str:
         and low <= value <= high
     ):
         return ""
+
     return (
         f"is {value!r}, must be "
         f"{_range('a whole number' if option.type is int else 'a number', least, most)}"

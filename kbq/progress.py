@@ -58,6 +58,7 @@ def expected_pages(corpus: object) -> int | None:
             names = [one.suffix.lower() for one in path.rglob("*") if one.is_file()]
             # Each page of a PDF is one.
             return None if {".pdf", ".zip"} & set(names) else len(names)
+
         if path.is_file() and path.suffix.lower() in (".jsonl", ".json", ".csv"):
             with path.open("rb") as file:
                 sample = file.read(SAMPLED)
@@ -66,6 +67,7 @@ def expected_pages(corpus: object) -> int | None:
             goes_on = first.startswith(b"{") and not first.rstrip().endswith(b"}")
             if len(others) == 2 and not goes_on:
                 return round(sample.count(b"\n") * path.stat().st_size / len(sample))
+
     return None
 
 

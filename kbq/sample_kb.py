@@ -44,12 +44,14 @@ def sample_folder(build: Callable[[Path, Path], object], note: Note = unheard) -
     with writing_to(folder.parent, KnowledgeBaseError, "set KBQ_CACHE to a folder of yours"):
         make_folders(folder.parent)
         temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
+
     try:
         build(ARTICLES, temporary / "kb")
         with contextlib.suppress(OSError):  # another process was faster
             move(temporary / "kb", folder)
     finally:
         discard_folder(temporary)
+
     return folder
 
 

@@ -31,6 +31,7 @@ def chosen_calibration(
                 f"answers have no probability where {reranking.why_not(options)}: {idle}"
             )
         return None
+
     differing = "; ".join(calibration.mode.differences(mode)) if calibration else "missing"
     if not differing:
         return calibration
@@ -39,6 +40,7 @@ def chosen_calibration(
             f"{path} was made for another search ({differing}): search like that, or calibrate "
             "again"
         )
+
     if options.min_probability:
         reason = f"is for another search ({differing})" if calibration else "is missing"
         raise QueryError(
@@ -46,6 +48,7 @@ def chosen_calibration(
             f"{reranking.model.source} {reason}. Leave --min-probability out, or make a "
             "calibration with `kbq calibrate` and name it with --calibration"
         )
+
     return None
 
 

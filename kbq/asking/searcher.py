@@ -69,6 +69,7 @@ class SearchTarget:
             raise KnowledgeBaseError(
                 f"index kind {self.index!r} is unknown: choose from {kinds}", is_usage=True
             )
+
         if (
             not isinstance(self.workers, int)
             or self.workers < 1
@@ -129,6 +130,7 @@ class Searcher:
                 refuse_unknown(folder, unknown)
                 for shard, pages in zip(self.shards, shown, strict=True):
                     shard.show_only(pages)
+
             if where.ray is None:
                 may_leave = where.device == "auto"
                 entries = manifest.available
@@ -137,6 +139,7 @@ class Searcher:
                     self.shards, entries, where.index, device, may_leave, where.workers
                 )
                 self.index = self.place.entry
+
             if where.workers > 1:
                 alone = replace(where, workers=1, index=self.index.kind)
                 opens = partial(Searcher, folder.absolute(), manifest, alone)
@@ -151,6 +154,7 @@ class Searcher:
                 self._cluster = open_searcher(
                     where.ray, folder, manifest, self.index, self.shards, shown, penalty
                 )
+
             self.words = WordIndexes(folder, manifest, self.shards)
 
     @cached_property
@@ -280,11 +284,13 @@ class Searcher:
                     "leave it out"
                 )
                 raise QueryError(idle, is_usage=True)
+
         queries = readable_queries(texts, self.query_tokenizers(options), places) if texts else []
         if options.min_probability and any(query.mention is not None for query in queries):
             raise QueryError(
                 "the page of a mention has no probability: leave --min-probability out"
             )
+
         return queries
 
     def results(
@@ -336,6 +342,7 @@ class Searcher:
             phrases = [hits[:n_reranked] for hits in units]
         else:
             units, phrases = self._found(queries, plan, (k, unit), (n_reranked, "phrase"))
+
         judged = rerank(
             self.reranking.reader, queries, phrases, plan.score_scale, self.reranking.relation_judge
         )
@@ -345,6 +352,7 @@ class Searcher:
                 plan.calibration.applied(*each)
                 for each in zip(queries, judged, namings, strict=True)
             ]
+
         return [before_others(*each, unit)[:k] for each in zip(judged, units, strict=True)]
 
     def _found(
@@ -358,6 +366,7 @@ class Searcher:
                     [scores.best(number, unit, k) for number in range(len(queries))]
                     for k, unit in wanted
                 ]
+
             lexical = (
                 self.words.all_scores(queries, *plan.weights) if plan.backend == "hybrid" else ()
             )
@@ -370,6 +379,7 @@ class Searcher:
                 units = self._cluster.search_several(vectors, wanted, lexical)
             else:
                 units = search_several(self.search_context, vectors, wanted, lexical)
+
         offsets = self.model.score_offsets(starts, ends)
         return [raised(of_texts, offsets) for of_texts in units] if offsets.any() else units
 

@@ -51,6 +51,7 @@ class Answerers:
             raise KnowledgeBaseError(
                 "workers cannot open a model that is in no folder: save it first"
             )
+
         equipment = pickle.dumps((open_with, model.source))
         self._pool: WorkerPool[Request, list[list[Answer]]] = WorkerPool(
             answerer, equipment, devices, "use fewer workers"

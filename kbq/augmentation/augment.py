@@ -90,6 +90,7 @@ def written_mentions(text: str) -> list[Span]:
             spans[-1][1] = match.end()
         else:
             spans.append([match.start(), match.end()])
+
     return [
         (start, end)
         for start, end in spans
@@ -197,6 +198,7 @@ def augment(
         lines = (
             _line(title, text, questions, len(questions)) for title, text, questions in stating
         )
+
     with writing_to(out, TrainingError, "choose another name"):
         make_folders(out.parent)
         with replacing(out) as finished, finished.open("w", encoding="utf-8") as target:
@@ -208,6 +210,7 @@ def augment(
                     writer.write(line)
                 if number % AT_A_TIME == 0:
                     report(done.paragraphs, done.kept)
+
     return done
 
 
@@ -252,6 +255,7 @@ class Generator:
                 f"--prompt {prompt!r} has {error}: write {{before}}, {{answer}}, {{after}}, "
                 "{title}"
             ) from None
+
         if "the answer" not in filled:
             raise TrainingError(f"--prompt {prompt!r} does not hold {{answer}}")
         library = hugging_face()
@@ -260,10 +264,12 @@ class Generator:
                 source, trust_remote_code=False, weights_only=True, output_loading_info=True
             )
             tokenizer = library.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+
         if facts["missing_keys"]:
             raise ModelError(
                 f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again"
             )
+
         return cls(network.eval().to(choose_device(device)), tokenizer, prompt, beams)
 
     @torch.inference_mode()
@@ -286,6 +292,7 @@ class Generator:
                 num_beams=self.beams,
                 do_sample=False,
             )
+
         return [
             " ".join(text.split())
             for text in self.tokenizer.batch_decode(generated, skip_special_tokens=True)
@@ -315,6 +322,7 @@ def _generated(
             for start, end in mentions(text):
                 mention = Marked(text[:start], text[start:end], text[end:], title)
                 marked.append((number, start, mention))
+
         questions = generator.questions([mention for *_, mention in marked])
         texts = [mention.before + mention.answer + mention.after for *_, mention in marked]
         answers = read_answers(reader, list(zip(questions, texts, strict=True)))
@@ -328,6 +336,7 @@ def _generated(
             ):
                 places = [{"text": mention.answer, "answer_start": start}]
                 kept[number].append({"question": question, "answers": places})
+
         counts = Counter(number for number, *_ in marked)
         yield from (
             _line(title, text, kept[number], counts[number])
@@ -401,6 +410,7 @@ def _stated(page: Page, golds: Iterable[Gold]) -> list[list[Question]]:
                 stated, key=lambda pair: (subject_of(gold) in texts[pair[0]], -pair[0])
             )
             questions[place].append({"id": gold.id, "question": gold.input, "answers": spans})
+
     return questions
 
 
@@ -448,11 +458,13 @@ def _with_negatives(
             f"negatives are looked for in a knowledge base, {corpus} is not one: make one with "
             "`kbq build`"
         )
+
     kb = KnowledgeBase.open(Path(corpus), device=device)
     if not kb.searcher.words.bm25:
         raise TrainingError(
             f"{corpus} has no index of words: add one with `kbq index words {corpus}`"
         )
+
     passages, _ = read_examples(questions, doubtful=True)
     return (_mined(kb, passage, kind) for passage in passages)
 

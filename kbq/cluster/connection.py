@@ -83,6 +83,7 @@ def connect(address: str, alike: bool = True) -> Cluster:
         _CONNECTED[address] = ray.get_runtime_context().gcs_address
     elif address != LOCAL:
         _refuse_other(address)
+
     alive = [member for member in ray.nodes() if member["Alive"]]
     nodes = [
         Node(member["NodeID"], member["NodeManagerAddress"], int(member["Resources"].get("CPU", 0)))
@@ -99,6 +100,7 @@ def connect(address: str, alike: bool = True) -> Cluster:
     except ClusterError:
         cluster.close()
         raise
+
     return cluster
 
 
@@ -117,6 +119,7 @@ def _initialise(address: str) -> None:
         options |= {"_node_ip_address": LOOPBACK, "include_dashboard": False}
         if len(gettempdir()) > LONGEST_FOLDER:
             options["_temp_dir"] = mkdtemp(prefix="kbq-", dir="/tmp")
+
     try:
         if address != LOCAL:
             GcsClient(address)  # refuses a wrong token at once; `init` complains for half a minute
@@ -146,6 +149,7 @@ def _refuse_deaf(address: str) -> None:
             f"as 10.0.0.1:6379, or {LOCAL}",
             is_usage=True,
         )
+
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
@@ -192,6 +196,7 @@ def software_of(nodes: list[Node]) -> dict[Node, Software | str]:
             .options(num_cpus=0, scheduling_strategy=strategy, max_retries=0)
             .remote()
         )
+
     by_node: dict[Node, Software | str] = {}
     for node, answer in asked.items():
         try:
@@ -200,6 +205,7 @@ def software_of(nodes: list[Node]) -> dict[Node, Software | str]:
             by_node[node] = f"does not answer in {ANSWER_SECONDS:.0f} seconds: start it again"
         except RayError as error:
             by_node[node] = f"cannot be used: {first_line(error)}"
+
     return by_node
 
 
@@ -216,6 +222,7 @@ def refuse_unlike(nodes: list[Node]) -> None:
             problems += [
                 f"node {node.address} {difference}" for difference in differences(software, own)
             ]
+
     if len(problems) == 1:
         raise ClusterError(problems[0])
     if problems:

@@ -97,6 +97,7 @@ def check(address: str, kb: Path | None = None, index: IndexKind | None = None) 
             reports.append(
                 NodeReport(node.address, node.cpus, facts.kbq, facts.torch, facts.cpu, problem)
             )
+
         usable = [
             node for node, report in zip(cluster.nodes, reports, strict=True) if not report.problem
         ]
@@ -113,6 +114,7 @@ def check(address: str, kb: Path | None = None, index: IndexKind | None = None) 
                 )
                 for actor, problem in zip(searcher.actors, searcher.problems(), strict=True)
             ]
+
         return ClusterReport(address, tuple(reports), tuple(groups))
     finally:
         cluster.close()
@@ -160,6 +162,7 @@ class RayWorkers:
                 f"({first_line(error)}): give the nodes fewer CPUs (`ray start --num-cpus`); "
                 f"{RESUMES}"
             ) from None
+
         del self._tasks[future]
         return encoded
 
@@ -215,6 +218,7 @@ def building_on(address: str) -> Build:
                     raise ClusterError(
                         f"the index of {shard.folder} was not built: {reason}"
                     ) from None
+
                 stage.add(1)
         finally:
             cluster.close()

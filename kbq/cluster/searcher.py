@@ -223,6 +223,7 @@ class RaySearcher:
                 f"{missing[0]}",
                 missing[1:],
             )
+
         return [outcome.answer for outcome in outcomes]
 
     def _outcomes(self, ask: Callable[[Actor], Any], seconds: float) -> list[_Outcome]:
@@ -242,10 +243,12 @@ class RaySearcher:
             ray.wait(opened, num_returns=len(opened), timeout=seconds)
             again = iter(_received([ask(actor) for actor in lost], seconds))
             outcomes = [next(again) if outcome.is_lost else outcome for outcome in outcomes]
+
         for actor, outcome in zip(self.actors, outcomes, strict=True):
             if outcome.is_late:
                 # It may have stopped: the next search finds a new one.
                 ray.kill(actor.handle, no_restart=False)
+
         return outcomes
 
 

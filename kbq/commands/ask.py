@@ -130,6 +130,7 @@ def build(
             note=note,
             **how,
         )
+
     counts = built.counts
     size = folder_bytes(kb)
     facts = {"kb": str(kb), **counts.facts, "index": built.index.kind, "bytes": size}
@@ -216,6 +217,7 @@ def _answer(
                 f"{shortened(word)} ({place})" if place else shortened(word): None
                 for word in result.unknown_words
             }
+
         if evidence is None:
             show(*result_lines(result))
             _note_few(result, options)
@@ -226,6 +228,7 @@ def _answer(
                 query | result.facts(evidence),
                 (answer.to_dict(evidence) for answer in result.likely),
             )
+
     if nowhere:
         note(f"nowhere in the knowledge base, so maybe mistyped: {terminal.some(list(nowhere))}")
 
@@ -256,12 +259,14 @@ def result_lines(result: Result) -> "list[Line]":
             (f"{rank:3}. ", text, f"  {value}  ", title, f"  ({place})"),
             ("     ", *_excerpt(hit)),
         ]
+
     if guess := result.best_guess:
         said = (
             f"best guess: {shortened(guess.text)}, {worth(guess)}, {shortened(guess.title)}, page "
             f"{guess.page_id}"
         )
         lines.append(("     no answer  ", Styled(f"({said})", dim=True)))
+
     return lines
 
 
@@ -337,12 +342,14 @@ def explain(
             *lines,
         )
         return
+
     ((_, asked),) = read_queries([text or ""], None)
     explained = opened.explain(asked, k or EXPLAINED, backend)
     if as_json:
         paragraphs = (answer.to_dict(context) | {"terms": terms} for answer, terms in explained)
         print_answers_json({"query": asked, "backend": backend}, paragraphs)
         return
+
     if not explained:
         note(f"no paragraph shares a term with {text!r}: nothing is found")
     for hit, terms in explained:
@@ -402,6 +409,7 @@ def index_line(facts: "IndexFacts") -> str:
             f"official, the codes of an imported index, {facts.bytes_per_vector:,} more bytes per "
             f"vector, {probes}"
         )
+
     rows = "" if facts.filter is None else f", rows above {facts.filter:g}"
     asked = f"{percent(facts.target, 2)} asked for, {facts.queries:,} queries"
     return (

@@ -129,10 +129,12 @@ def fill(
         raise typer.BadParameter(
             f"give either a table or --subjects-from-kb{advice}", param_hint="TABLE"
         )
+
     if out is None and not options.dry_run:
         raise typer.BadParameter(
             "give the file to write, such as --out filled.csv", param_hint="--out"
         )
+
     if options.dry_run:
         refuse_given(context, "with --dry-run", ("out",))
     if str(out) == PRINTED:
@@ -141,10 +143,12 @@ def fill(
             raise typer.BadParameter(
                 "has no place beside a printed table: leave it out", param_hint="--json"
             )
+
     if empty is not None:
         options = replace(
             options, empty=tuple(filter(None, (text.strip() for text in empty.split(","))))
         )
+
     from tempfile import TemporaryDirectory
 
     from kbq.storage.rows import SUFFIXES
@@ -168,6 +172,7 @@ def fill(
             **words,
         )
         printed = written.read_bytes() if written and written != out else None
+
     _note_left_out(filled.counts.unasked, filled.counts.formulas)
     if printed is None:
         tell(
@@ -202,6 +207,7 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
             known = f"; {counts.queries - counts.asked:,} of {counts.queries:,} answers were there"
         done = f"{counts.filled:,} of {asked} filled ({percent(counts.filled / counts.cells)})"
         return [f"{out}: {done}{known}{_taught(counts.taught)}", *_by_relation(filled)]
+
     from kbq.tables.fill import VERDICTS
 
     verdicts = [row["verdict"] for row in filled.rows]
@@ -229,11 +235,13 @@ def _by_relation(filled: "Table") -> list[str]:
             cells.setdefault(claim.subject, claim.probability)
         else:
             guesses[claim.relation] += 1
+
     lines = []
     for relation, cells in accepted.items() if len(accepted) > 1 else ():
         chances = [chance for chance in cells.values() if chance is not None]
         mean = f", {percent(sum(chances) / len(chances))} likely on average" if chances else ""
         lines.append(f"  {relation}: {len(cells):,} filled{mean}; {guesses[relation]:,} left empty")
+
     return lines
 
 
@@ -304,6 +312,7 @@ def export(
             f"{out}.left-out.jsonl"
         )
         note(f"{said} says why{lacking}")
+
     line = f"{out}: {counts.accepted:,} of {counts.claims:,} claims are accepted"
     tell(dataclasses.asdict(counts) | {"out": str(out)}, as_json, line)
 
@@ -373,10 +382,12 @@ def list_relations(
                 bar.cells,
                 expect,
             )
+
         found = [relation for relation, _, _ in ranked]
         comments = [
             f"{percent(likely)} of {asked} pages have a likely value" for _, likely, asked in ranked
         ]
+
     rows = [
         dataclasses.asdict(relation) | {"groups": known_relations()[relation]} for relation in found
     ]

@@ -97,6 +97,7 @@ def _update(asked: Update, method: Literal["update", "sync"], words: dict[str, A
     with Bar(f"updating {kb}") as bar:
         words |= {"dry_run": dry_run, "report": bar.pages, "report_stage": bar.stage, "note": note}
         after = getattr(before, method)(asked.corpus, **words)
+
     changes = after.changes
     facts = {"kb": str(kb), "dry_run": dry_run, **asdict(changes), "bad_lines": after.bad_lines}
     added = f"{counted(changes.added, 'page')} {'would be ' if dry_run else ''}added"
@@ -129,6 +130,7 @@ def delete(
         raise typer.BadParameter(
             "no id is given: name pages, or give a --file with one id per line", param_hint="ID"
         )
+
     after = kbq.KnowledgeBase.open(kb, lazy=True).delete(ids, missing_ok=missing_ok)
     deleted = after.changes.deleted
     facts = {"kb": str(kb), "deleted": deleted, **after.counts.facts}
@@ -203,6 +205,7 @@ def verify(
             f"{folder} is damaged: {damaged:,} of its files are not as written{also}",
             verified.problems,
         )
+
     if verified.unread:
         raise KbqError(f"{folder} may be whole, but {unread}", verified.problems)
 
@@ -379,9 +382,11 @@ def list_pages(
                     else "no page has any, see the guide to your own text"
                 )
                 raise KbqError(f"no page has metadata {name!r:.80}: {advice}", is_usage=True)
+
         names = compress(
             names, (all(has_value(field, *pair) for pair in required) for field in fields)
         )
+
     listed = list(
         islice((page for page in names if words.casefold() in page[1].casefold()), limit or None)
     )
@@ -458,6 +463,7 @@ def dump(
             report_stage=bar.stage,
             note=note,
         )
+
     _tell(imported, as_json)
 
 
@@ -488,6 +494,7 @@ def index_of_densephrases(
             report_stage=bar.stage,
             note=note,
         )
+
     _tell(imported, as_json)
 
 
@@ -506,6 +513,7 @@ def _tell(imported: "Imported", as_json: bool) -> None:
             f"no phrase opens or closes at {documents}, as their characters are not in one "
             "paragraph"
         )
+
     facts = {
         "kb": str(imported.folder),
         **counts.facts,

@@ -96,6 +96,7 @@ def predict(
             f"with --backend {options.backend} answers are whole paragraphs: --reader reads "
             "phrases in them"
         )
+
     kb = asked.open()
     with Bar(f"predicting {out}") as bar:
         words = {
@@ -112,6 +113,7 @@ def predict(
             report=bar.count,
             **words,
         )
+
     note_untuned(outcome.untuned_relations)
     tell(
         dataclasses.asdict(outcome) | {"out": str(out)},
@@ -207,6 +209,7 @@ def evaluate(
     except PartlyScoredError as error:  # the scores that there are get printed
         evaluation = error.evaluation
         refusal = error
+
     for line in evaluation.notes:
         note(line)
     if as_json:
@@ -219,6 +222,7 @@ def evaluate(
         show(*(line for table in evaluation.tables for line in table.latex().splitlines()))
     elif evaluation:
         show(*str(evaluation).split("\n"))
+
     if refusal:
         raise refusal
 
@@ -399,11 +403,13 @@ def submit(
     for entry in entries:
         for warning, count in entry.warnings.items():
             note(f"{warning}{f', {count:,} times' if count > 1 else ''}")
+
     facts = {"out": str(out), "files": [dataclasses.asdict(entry) for entry in entries]}
     lines = []
     for entry in entries:
         size = terminal.size(entry.bytes)
         lines.append(f"{out / entry.file}: {entry.lines:,} lines, {size}, sha256 {entry.sha256}")
+
     tell(facts, as_json, *lines, f"how to upload: {out / 'UPLOAD.md'}")
 
 

@@ -245,6 +245,7 @@ def explained(error: Any) -> str:
         advice := EXTRA.get(_name(context))
     ):
         return f"{problem}: {advice}"
+
     is_of_group = (
         context.parent is not None and message.startswith("No such command") and not similar
     )
@@ -294,6 +295,7 @@ class AskedKb:
             kb = kbq.KnowledgeBase.sample(self.model, note=note, **where)
         else:
             kb = kbq.KnowledgeBase.open(self.kb, self.model, **where)
+
         kb = kb if self.pages is None else kb.with_pages(self.pages)
         if kb.model.device.type == "cuda" and kb.searcher.place is not None:
             note(f"searching {kb.searcher.place.why}")
@@ -329,6 +331,7 @@ def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, st
             raise QueryError(
                 f"{text} is a knowledge base, not a query: ask it with --kb {text}", is_usage=True
             )
+
     queries = [("", text) for text in texts]
     if source is not None:
         name = source_name(source)
@@ -336,11 +339,13 @@ def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, st
         queries += [(f"{name}:{number}", text) for number, text in lines if text.strip()]
         if not queries:
             raise QueryError(f"{name} holds no query: write one per line")
+
     if not queries:
         raise QueryError(
             'there is no query: write kbq query "subject [SEP] relation", or give a --file with '
             "one per line"
         )
+
     # What no model can read is reported before one is loaded.
     places = [place for place, _ in queries]
     read = readable_queries([text for _, text in queries], (), places)

@@ -101,6 +101,7 @@ def serve(
         from kbq.serve.knowledge_bases import open_knowledge_bases
     except ModuleNotFoundError as error:
         raise _missing("kbq serve", error) from None
+
     settings = ServeSettings(
         **fields_of(options),
         allow_origin=tuple(allow_origin or ()),
@@ -167,10 +168,12 @@ def _folders(
     if len(paths) == 1 and len(models) == 1 and others and "=" not in models[0]:
         tuned = {next(iter(paths)): models[0]}
         others = []
+
     if others:
         raise typer.BadParameter(
             f"no knowledge base is named {others[0]!r}: write NAME=FOLDER", param_hint="--model"
         )
+
     return {
         name: Folder(Path(path), tuned.get(name, ""), index, device, ray)
         for name, path in paths.items()

@@ -75,16 +75,19 @@ def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
         manifest = read_manifest(folder)
         refuse_other_model(folder, manifest, model)
         return replace(manifest, model=model.source)  # the model may have moved
+
     if is_knowledge_base(folder):
         raise KnowledgeBaseError(
             f"{folder} already holds a knowledge base: add to it with --append, or choose another "
             "folder"
         )
+
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     if names and not any(name == STATE or is_left_of(name, STATE) for name in names):
         raise KnowledgeBaseError(
             f"{folder} is not empty, and holds no unfinished build: choose another folder"
         )
+
     return Manifest(
         model.source, model.config.phrase_fingerprint, model.dim, model.config.filter_threshold
     )
@@ -119,6 +122,7 @@ def build_shards(
             f"{folder} holds an unfinished build, which is damaged ({error}): "
             f"{_how_to_restart(folder, first_shard)}"
         ) from None
+
     try:
         blocks = _new_blocks(pages, state, folder)
         encoded_blocks = (
@@ -134,11 +138,13 @@ def build_shards(
                 writer = ShardWriter(
                     folder / shard_name(first_shard + len(state.finished)), dim, state.current
                 )
+
             writer.append(block.pages, block.digests, encoded)
             state = replace(state, pages=block.consumed, corpus=block.digest, current=writer.sync())
             write_record(folder / STATE, state, FORMAT)
             report(_total(state))
             give_memory_back()
+
         return [*state.finished, writer.close()], state.corpus
     except KbqError:
         # Nothing to resume, for instance after a wrong file: leave the folder as it was.
@@ -167,6 +173,7 @@ def _new_blocks(pages: Iterable[Page], state: BuildState, folder: Path) -> Itera
             _refuse_other_corpus(folder, state, digest.hexdigest())
         if consumed > state.pages:
             yield _Block(block, digests, consumed, digest.hexdigest())
+
     if consumed < state.pages:
         _refuse_other_corpus(folder, state, digest.hexdigest())
 
@@ -200,6 +207,7 @@ def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
             f"{folder} holds an unfinished build with model {state.model}, not {fresh.model}: "
             f"give the same --model, or {_how_to_restart(folder, first_shard)}"
         )
+
     return state
 
 

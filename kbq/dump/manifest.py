@@ -216,6 +216,7 @@ class Manifest:
                 Shard(folder / entry.name, stay, entry.deleted, self.phrases)
                 for entry in self.shards
             ]
+
         for shard, entry in zip(shards, self.shards, strict=True):
             rows = entry.size.rows
             pages = entry.size.pages
@@ -225,6 +226,7 @@ class Manifest:
                     f"and {len(shard.ids)} pages, the manifest says {rows} of {self.dim} and "
                     f"{pages}: {REPAIR}"
                 )
+
         return shards
 
     def without_seals(self, parts: Iterable[str]) -> "Manifest":
@@ -253,6 +255,7 @@ class Manifest:
                 files |= {folder / part / name: file for name, file in seal.files.items()}
             except (OSError, ValueError) as error:
                 damages.append(Damage(folder / part / SEAL, error))
+
         return files, damages
 
     def files(self, folder: Path, parts: Iterable[str]) -> dict[Path, FileSeal]:
@@ -309,6 +312,7 @@ def refuse_other_model(folder: Path, manifest: Manifest, model: "Model") -> None
             f"the model {model.source} has changed since {folder} was built with it ({then}, now "
             f"{now}): build the knowledge base again, or restore the earlier model"
         )
+
     raise ModelError(
         f"{folder} was built with the model {manifest.model} ({then}), not {model.source} ({now}): "
         f"use --model={manifest.model}"
@@ -341,6 +345,7 @@ def read_manifest(folder: Path) -> Manifest:
         problem: Exception = ValueError("it names no format version")
     except (OSError, ValueError) as error:
         problem = error
+
     advice = "restore it from a copy, or delete the folder and build the knowledge base again"
     raise KnowledgeBaseError(reading_problem(path, problem, advice))
 
@@ -361,12 +366,14 @@ def _why_not(folder: Path) -> str:
             f"{folder} is not a complete knowledge base, its build is running or was stopped: "
             "to resume it, run the same `kbq build` again"
         )
+
     if folder.exists():
         what = f"has no {MANIFEST}" if folder.is_dir() else "is a file, not a folder"
         return (
             f"{folder} is not a knowledge base ({what}): make one in a new folder with `kbq build "
             "CORPUS KB`"
         )
+
     return f"{folder} does not exist: make a knowledge base with `kbq build CORPUS {folder}`"
 
 
@@ -394,6 +401,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
             if seal.of != of_shards.get(part.partition("/")[0], ""):
                 raise ValueError("it was built from another shard")
             seals[part] = seal.digest
+
     manifest = dataclasses.replace(manifest, seals=seals)
     write_record(folder / MANIFEST, manifest, FORMAT)
     return manifest
@@ -413,6 +421,7 @@ def changing(folder: Path, in_parts: bool = False) -> Iterator[Manifest]:
         with suppress(OSError, ValueError, TypeError, KeyError):
             if read_object(folder / STATE)["first_shard"] < manifest.next_shard:
                 remove_file(folder / STATE)  # the build was killed just after it was published
+
         remove_unnamed_shards(folder, manifest)
         with manifest.damage_explained(folder):
             try:

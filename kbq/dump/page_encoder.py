@@ -155,6 +155,7 @@ def _in_order(
             place + before[members],
         )
         first += len(members)
+
     paragraph = np.repeat(np.arange(len(cut)), [len(of_paragraph) for of_paragraph in cut])[
         owners[order]
     ]
@@ -211,6 +212,7 @@ def encode_blocks(
         for block, finish in _ahead(blocks, lambda block: encode.start(pages_of(block)), ahead):
             yield block, finish()
         return
+
     workers = start_encoders(model)
     try:
         started = _ahead(

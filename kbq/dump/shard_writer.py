@@ -120,6 +120,7 @@ class ShardWriter:
             array.append(
                 np.clip(np.rint(column * LOGIT_STEPS), -127, 127) if name == "logits" else column
             )
+
         self.counts += Counts(
             len(pages), len(paragraphs), int(encoded.tokens.sum()), len(encoded.positions)
         )

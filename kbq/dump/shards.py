@@ -241,15 +241,18 @@ def open_array(
         raise
     except Exception as error:  # NumPy parses the header as Python, which may fail in many ways
         raise ValueError(f"the header of {path.name} cannot be read: {first_line(error)}") from None
+
     expected = begin + math.prod(shape) * stored.itemsize
     if is_by_column or stored.hasobject or expected != size:
         raise ValueError(
             f"{path.name} has {size:,} bytes, {expected:,} are expected for {stored} {shape}"
         )
+
     if dtype is not None and (stored != dtype or len(shape) != dimensions):
         raise ValueError(
             f"{path.name} holds {stored} {shape}, not {np.dtype(dtype)} in {dimensions} dimensions"
         )
+
     if not math.prod(shape):  # an empty array cannot be mapped
         return np.empty(shape, stored)
     return map_file(path)[begin:].view(stored).reshape(shape)
@@ -337,6 +340,7 @@ class Shard:
             ) = per_paragraph
             self._refuse_misfits()
             self.deleted = read_deleted(folder, deleted)
+
         # Paragraphs of pages that are not deleted, or None if no page is.
         self.live: Bools | None = None
         self.shown: Bools | None = None  # paragraphs that a search may answer with, or None for all
@@ -458,6 +462,7 @@ class Shard:
                 "paragraph"
             )
             raise KnowledgeBaseError(f"{problem}, in {self.folder}: {REPAIR}")
+
         unit = unit or (0, len(text))
         facts = self.metadata_of(page)
         return Answer(

@@ -112,6 +112,7 @@ def read_checkpoint(folder: Path) -> OfficialCheckpoint:
             f"{folder / WEIGHTS} is not a checkpoint of DensePhrases: it has no weight "
             f"{START + TABLE}"
         )
+
     shape = _shape(folder, stored)
     has_phrases = any(name.startswith(PHRASES) for name in stored)
     if not has_phrases:
@@ -131,6 +132,7 @@ def read_checkpoint(folder: Path) -> OfficialCheckpoint:
                     "this checkpoint"
                 )
         weights["scale"] = torch.full((shape.hidden_size,), STEP)
+
     return OfficialCheckpoint(folder, shape, weights, has_phrases)
 
 
@@ -145,18 +147,21 @@ def read_vocabulary(folder: Path, size: int) -> FastTokenizer:
         tokenizer = (
             _from_pieces(folder) if (folder / VOCABULARY).is_file() else FastTokenizer.read(folder)
         )
+
     if tokenizer is None:
         raise ModelError(
             f"{folder} has no vocabulary ({VOCABULARY} or {FILE}): import it with `kbq import "
             f"checkpoint {folder} --vocabulary FOLDER`, where FOLDER has that of the network it "
             "was trained from"
         )
+
     pieces = len(tokenizer.get_vocab())
     if pieces != size:
         raise ModelError(
             f"the vocabulary of {folder} has {pieces:,} pieces, the weights are for {size:,}: "
             "give the one of the network that the checkpoint was trained from with --vocabulary"
         )
+
     return tokenizer
 
 
@@ -181,6 +186,7 @@ def _read_tensors(path: Path) -> NamedTensors:
         ) from None
     except Exception as error:  # PyTorch raises many kinds of errors
         raise ModelError(f"{path} is damaged ({first_line(error)[:100]}): {AGAIN}") from None
+
     if (
         not isinstance(content, Mapping)
         or not content
@@ -189,6 +195,7 @@ def _read_tensors(path: Path) -> NamedTensors:
         raise ModelError(
             f"{path} does not hold named weights: give the folder of an official checkpoint"
         )
+
     weights = {str(name): tensor.detach() for name, tensor in content.items()}
     with explained(path, AGAIN):
         refuse_unusual(weights)
@@ -230,6 +237,7 @@ def _shape(folder: Path, stored: Mapping[str, Tensor]) -> BertConfig:
         raise ModelError(
             f"{folder / WEIGHTS} lacks the embeddings or the first layer of {START}*: {AGAIN}"
         )
+
     (words, hidden), (places, _), (kinds, _) = shapes
     sizes = {
         "vocab_size": words,
@@ -244,6 +252,7 @@ def _shape(folder: Path, stored: Mapping[str, Tensor]) -> BertConfig:
         for name, size in sizes.items():
             if written.get(name, size) != size:
                 raise ValueError(f"{name} is {written[name]!r}, the weights have {size}")
+
         if written.get("hidden_act", "gelu") != "gelu":
             raise ValueError(f"hidden_act is {written['hidden_act']!r}, only 'gelu' is supported")
         heads = written.get("num_attention_heads")
@@ -274,6 +283,7 @@ def _refuse_misfits(
                 f"{folder / WEIGHTS} {what} {len(names)} weights, the first is {min(names)}: "
                 f"{AGAIN}"
             )
+
     for name, size in expected.items():
         found = tuple(stored[name].shape)
         if found != size:
@@ -351,12 +361,14 @@ def import_checkpoint(
         model = Model.of_official(
             checkpoint, folder if vocabulary is None else model_folder(vocabulary), "cpu"
         )
+
     with output_folder(as_path(out, "out")) as work:
         if base is not None:
             model.save_query_encoder(work / "model", facts)
         else:
             model.config = dataclasses.replace(model.config, training=facts)
             model.save(work / "model")
+
     shape = checkpoint.shape
     config = model.config
     return ImportedModel(
@@ -386,6 +398,7 @@ def _take_queries(model: Model, checkpoint: OfficialCheckpoint) -> None:
         raise ModelError(
             f"{source} {kind}: give the model of the checkpoint that {folder} was tuned from"
         )
+
     weights = {
         name: value for name, value in checkpoint.weights.items() if name.startswith("queries.")
     }
@@ -399,4 +412,5 @@ def _take_queries(model: Model, checkpoint: OfficialCheckpoint) -> None:
             f"the query encoders of {folder} have other sizes or word embeddings than the model "
             f"{source}: give the model of the checkpoint that they were tuned from"
         )
+
     load_weights(model.queries, weights, "queries.", folder, given=table)

@@ -94,6 +94,7 @@ class Codes:
             self.centroids = self._floats(
                 layout.centroids, layout.code_bytes, CENTROIDS, layout.dim // layout.code_bytes
             ).copy()
+
         # Offsets of the products with each byte's centroids.
         self._begins = CENTROIDS * np.arange(layout.code_bytes)
         self._tables = lru_cache(TABLES)(self._tables_of)
@@ -293,6 +294,7 @@ def open_official(
             f"the official index needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are "
             "free: end other programs, or use a machine with more"
         )
+
     shown = _shown_ids(shards, codes)
     stay = stays_in_memory(codes.layout.bytes)
     return OfficialIndex(

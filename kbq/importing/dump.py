@@ -300,6 +300,7 @@ def _document(group: Any, path: Path, dim: int) -> OfficialDocument:
             raise ValueError(
                 f"document {name} has the {attribute} {value:g}, only {expected:g} is read"
             )
+
     kept, starts, ends = (
         values(group, part, np.integer).astype(np.int64) for part in (KEPT, STARTS, ENDS)
     )
@@ -309,6 +310,7 @@ def _document(group: Any, path: Path, dim: int) -> OfficialDocument:
             f"{path} has vectors of {rows.shape[1]} dimensions, the model of {dim}: give the "
             "checkpoint that made it"
         )
+
     if len(rows) != len(kept):
         raise ValueError(f"document {name} has {len(rows):,} vectors for {len(kept):,} kept tokens")
     try:
@@ -346,6 +348,7 @@ def _logits(file: Any, page: DocumentPage) -> Floats:
         raise ValueError(
             f"document {page.page_id} has {tokens:,} tokens, and logits for {len(start):,}"
         )
+
     logits: Floats = np.maximum(start, end)[kept].astype(np.float32)
     return logits
 
@@ -441,6 +444,7 @@ def warn_unlike(shards: Sequence[Shard], model: Model, note: Note) -> None:
                 f"{place} has {problem}: is this the checkpoint that it was made with, and are all "
                 "files of one dump?"
             )
+
         return
 
 

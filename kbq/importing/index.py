@@ -156,6 +156,7 @@ class _Reader:
             if count % 2 or (count and not 0 <= written[::2].min() <= written[::2].max() < lists):
                 raise ValueError("it gives sizes of lists that it does not have")
             sizes[written[::2]] = written[1::2]
+
         begin = self._file.tell()
         total = sum(sizes.tolist())  # Python's numbers do not wrap
         if (sizes < 0).any() or total != vectors:
@@ -223,8 +224,10 @@ class IndexedRows:
                     f"{path} names {total:,} vectors, the index has {vectors:,}: {OTHER}, or "
                     f"{AGAIN}"
                 )
+
             runs = [_runs_of(part) for part in parts]
             self._groups = names
+
         columns = (np.concatenate(column) for column in zip(*runs, strict=True))
         documents, self._firsts, self._places, self._counts = columns
         self._order = np.argsort(documents, kind="stable")
@@ -233,6 +236,7 @@ class IndexedRows:
             raise CorpusError(
                 f"{path} has document {self._documents[twice[0]]} in two places: {AGAIN}"
             )
+
         self._group_of = np.repeat(np.arange(len(runs)), [len(run[0]) for run in runs])
         # The first row of each run, counted over all shards.
         self._rows = np.full(len(documents), -1, np.int64)
@@ -259,10 +263,13 @@ class IndexedRows:
                             f"{document.number}, which has {len(document.kept):,} in "
                             f"{document.source}: {OTHER}"
                         )
+
                     kept = document.kept[numbers]
                     self._rows[run] = row
+
                 row += len(kept)
                 yield replace(document, kept=kept)
+
         missing = np.flatnonzero(self._rows[self._order] < 0)
         if len(missing):
             first = self._documents[missing[0]]
@@ -298,6 +305,7 @@ def _runs_of(group: object) -> tuple[Rows, Rows, Rows, Rows]:
         begins.append(new + first)
         numbers.append(part[new])
         last = int(part[-1]), int(rows[-1])
+
     places = np.concatenate(begins)
     counts = np.diff(places, append=len(documents))
     return np.concatenate(numbers), places + offset, places, counts
@@ -357,12 +365,14 @@ def import_index(
         path.open("rb") as file,
     ):
         index = _Reader(file, path.stat().st_size).index()
+
     opened = opened_model(model, device)
     if index.layout.dim != opened.dim:
         raise CorpusError(
             f"{path} has vectors of {index.layout.dim} dimensions, the model of {opened.dim}: "
             "give the checkpoint that it was made with"
         )
+
     rows = IndexedRows(source / name / IDS, index.layout.vectors)
     misfits = Misfits()
     documents = rows.documents(metadata_documents(source / METADATA))
@@ -432,6 +442,7 @@ def _write_places(
             places[-1][:] = -1  # unknown yet
         else:
             places.append(np.empty(0, np.int64))
+
     for ids, begun in _listed(path, index):
         run = np.searchsorted(runs[:, 0], ids, side="right") - 1
         rows = runs[run, 1] + ids - runs[run, 0]
@@ -441,11 +452,14 @@ def _write_places(
                 f"{path} has the id {ids[strange.argmax()]:,}, which {path.with_name(IDS)} lacks: "
                 f"{AGAIN}"
             )
+
         shards = np.searchsorted(begins, rows, side="right") - 1
         for number in np.unique(shards):
             here = shards == number
             places[number][rows[here] - begins[number]] = begun[here]
+
         stage.add(len(ids))
+
     for shard, written in zip(manifest.shards, places, strict=True):
         if len(written):
             if int(written.min()) < 0:

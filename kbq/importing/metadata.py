@@ -75,6 +75,7 @@ def pickled_items(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
         Warning,
     ) as error:
         raise ValueError(f"the pickle is damaged: {error!r}") from None
+
     raise ValueError("it does not hold a pickled dict")
 
 
@@ -116,6 +117,7 @@ class _Machine:
             stack.append(self.memo[argument])
         elif name not in IGNORED:
             self._type(name, argument)
+
         return []
 
     def _memorise(self, number: int, value: Any) -> None:
@@ -225,6 +227,7 @@ def decompressed(chunk: bytes) -> bytes:
             f"a compressed chunk of {len(chunk):,} bytes says that it has {length:,} and holds "
             f"{size:,}"
         )
+
     try:
         return bytes(load("numcodecs.blosc").decompress(chunk)) if size else b""
     except RuntimeError as error:

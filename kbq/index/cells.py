@@ -105,6 +105,7 @@ def build_cells(
         residuals = _rotated(codec_sample, rotation) - means[clusters.nearest(codec_sample)]
         index.pq.cp.min_points_per_centroid = 1
         index.pq.train(np.resize(residuals, (max(len(residuals), LEAST_SAMPLES), quantizer.d)))
+
     index.is_trained = True
     for first in range(0, len(rows), CHUNK):
         numbers = rows[first : first + CHUNK]
@@ -115,6 +116,7 @@ def build_cells(
             len(numbers), *(faiss.swig_ptr(array) for array in (values, numbers, nearest))
         )
         stage.add(len(numbers))
+
     _write(index if rotation is None else faiss.IndexIVFPQFastScan(index), path)
 
 
@@ -188,6 +190,7 @@ class Cells:
             self._selector = self._faiss.IDSelectorBitmap(
                 len(self._bits), self._faiss.swig_ptr(self._bits)
             )
+
         self._prefetched: Any = None  # the inverted lists
         lists = self._faiss.downcast_InvertedLists(self._index.invlists)
         if hasattr(lists, "prefetch_nthread"):  # mapped
@@ -212,6 +215,7 @@ class Cells:
             queries = np.rint(
                 queries * (127 / np.abs(queries).max(axis=1, keepdims=True).clip(min=1e-30))
             )
+
         cells = self._index.nlist
         rows = max(1, self._findable)
         k, probes = min(k, rows), min(cells, max(self._probes, -(-cells * k // rows)))
@@ -223,6 +227,7 @@ class Cells:
             part = queries[first : first + together]
             self._prefetch(part, probes)
             parts.append(self._probe(part, k, probes))
+
         scores, numbers = (np.concatenate(column) for column in zip(*parts, strict=True))
         return scores, numbers
 
@@ -267,6 +272,7 @@ class Cells:
             )
             here = np.flatnonzero(cells == cell)
             packed[here] = own[places[here] // 32, :, byte[here]]
+
         is_high = places % 32 >= 16
         codes: NDArray[np.uint8] = np.where(is_high[:, None], packed >> 4, packed & 15)
         return codes[:, : self._index.M]
@@ -484,6 +490,7 @@ class CellIndex:
             or not len(starts)
         ):
             return everything(self._shards, len(starts), bonus)
+
         queries = np.concatenate([starts, ends])
         together = max(1, MOST_HITS // (self._overfetch * k))
         parts = (queries[first : first + together] for first in range(0, len(queries), together))
@@ -502,6 +509,7 @@ class CellIndex:
                 ]
                 for number in numbers
             ]
+
         near = [[self._around(number, pair) for pair in sides] for number in numbers]
         selections, limits = _with_best_bonuses(near, bonus, k)
         return [
@@ -547,6 +555,7 @@ class CellIndex:
                 scores = np.take_along_axis(scores, best, axis=1)
                 shards = np.take_along_axis(shards, best, axis=1)
                 rows = np.take_along_axis(rows, best, axis=1)
+
         return shards, rows
 
     def _rescored(self, query: Doubles, shards: Rows, rows: Rows, k: int) -> Hits:
@@ -613,6 +622,7 @@ def _with_best_bonuses(
             [Paragraphs(numbers, own[numbers]) for numbers, own in zip(best, table, strict=True)]
         )
         del table  # freed before the next is computed
+
     limits = [
         float(np.sort(np.concatenate([best.bonus for best in of_query]))[-k - 1])
         for of_query in zip(*largest, strict=True)

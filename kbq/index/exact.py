@@ -77,6 +77,7 @@ class ExactIndex:
         else:
             with ThreadPoolExecutor(len(self._parts)) as pool:  # GPUs work in parallel
                 results = list(pool.map(search_on, self._parts))
+
         columns = zip(*(openings for openings, _ in results), strict=True)
         enough: Floats = np.max([best for _, best in results], axis=0)
         return _candidates(
@@ -157,6 +158,7 @@ class _BlockedRows:
                     *(column.cpu().numpy() for column in promising),
                 )
             )
+
         return Openings(
             *map(np.concatenate, zip(*columns, strict=True))
         ), best.settled().cpu().numpy()
@@ -200,6 +202,7 @@ class _ShardRows:
             block = self._in_block(first, min(size - 1, pieces - first), factors, added, best)
             if len(block.rows):  # an empty tensor would keep 0.5 MB around it from being reused
                 openings.append(block)
+
         return _Openings(*(torch.cat(parts) for parts in zip(*openings, strict=True)))
 
     def _in_block(
@@ -246,6 +249,7 @@ class _ShardRows:
                 dim=1
             )
             best.see(lowers - factors.errors[:, None])
+
         row_uppers = starts + end_uppers[pieces, queries, None]
         kept = ((row_uppers >= best.enough[queries, None]) & (edges[pieces] & OPENS != 0)).nonzero(
             as_tuple=True

@@ -210,6 +210,7 @@ def choose_place(
         except KnowledgeBaseError as error:
             problems.append(error)
             continue
+
         what = (
             "exact search of all vectors"
             if entry.kind == "exact"
@@ -217,6 +218,7 @@ def choose_place(
         )
         why = f"on {device}: {what}, {sizes / 1e9:.1f} GB"
         return Place(entry, device, "; ".join([why, *map(str, problems)]))
+
     if problems and not may_leave_gpu:
         raise problems[-1]
     reasons = list(map(str, problems)) or ["a disk index stays on the disk"]
@@ -251,6 +253,7 @@ def smaller_than_rows(shards: Sequence[Shard]) -> str:
             number: shard.folder / entry.part for number, shard in enumerate(shards) if len(shard)
         }
         sizes.append(f"{kind} ({sum(_codes_in(folders, shards, entry).sizes) / 1e9:.1f} GB)")
+
     kb = shards[0].folder.parent if shards else "KB"
     return (
         f"use --device=cpu, or build an index of codes with `kbq index vectors {kb} --kind`: "
@@ -321,6 +324,7 @@ def open_index(
     if entry.kind != "exact":
         # Raises what is no reason to leave the GPU: the index is missing or damaged.
         _folders(shards, entry)
+
     if device.type == "cuda" and lies_on_gpus(entry):
         try:
             return _open_on_gpus(shards, entry, device, whole)
@@ -328,11 +332,13 @@ def open_index(
             if not may_leave_gpu:
                 raise
             getLogger("kbq").warning("searching on the CPU: %s", error)
+
     if entry.kind == "exact":
         return ExactIndex(shards, [CPU] * len(shards))
     if entry.kind == IMPORTED:
         index: CellIndex = plugin("codes").open_official(shards, entry)
         return index
+
     return CellIndex(shards, open_cells(shards, entry), CODES[entry.kind].overfetch, whole)
 
 
@@ -373,11 +379,13 @@ def open_cells(shards: Sequence[Shard], entry: IndexEntry) -> list[Cells | None]
             f"free: {tiny if entry.kind == 'compact' else ''}use --index=disk, which stays on the "
             "disk, or --index=exact"
         )
+
     cells: list[Cells | None] = [None] * len(shards)
     for number, folder in folders.items():
         rotation = Rotation.open(folder / ROTATION).queries if codes.together else None
         shown = None if shards[number].shown is None else shards[number].shown_rows()
         cells[number] = Cells(read_cells(folder / CELLS), entry.probes, rotation, stay, shown)
+
     return cells
 
 
@@ -399,6 +407,7 @@ def _folder(shard: Shard, entry: IndexEntry) -> Path:
         seal = read_seal(folder)
     except (OSError, ValueError) as error:
         raise KnowledgeBaseError(f"index {reading_problem(folder / SEAL, error, advice)}") from None
+
     files = {folder / name: file for name, file in seal.files.items()}
     # Files that are read into memory are compared as a whole; of mapped ones, only the part that
     # says what lies where.
@@ -406,6 +415,7 @@ def _folder(shard: Shard, entry: IndexEntry) -> Path:
         damage = next(filter(None, (head_damage(path, file) for path, file in files.items())), None)
     else:
         damage = first_damage(files, at_most=sys.maxsize)
+
     if damage is not None:
         raise KnowledgeBaseError(f"index {reading_problem(damage.path, damage.problem, advice)}")
     if seal.of != shard.seal:

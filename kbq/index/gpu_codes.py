@@ -167,6 +167,7 @@ class GpuCells:
                 may_be_found = (numbers >= 0) & (numbers < len(file.shown))
                 may_be_found[may_be_found] = file.shown[numbers[may_be_found]]
                 numbers[~may_be_found] = -1
+
             counts = -(-sizes // packing.rows)
             firsts = first + np.cumsum(counts) - counts
             stop = first + int(counts.sum())
@@ -236,6 +237,7 @@ class GpuCells:
             part = slice(first, first + together)
             some = Probes(*(column[:, part] for column in probes))
             parts.append(self._scored(queries[:, part], some, counts[:, part], min(k, width)))
+
         return parts
 
     def _nearest(self, queries: Tensor, k: int) -> Probes:
@@ -251,6 +253,7 @@ class GpuCells:
         for first in range(0, cells, together):
             part = slice(first, first + together)
             products[:, :, part] = exact @ self._means[:, part].double().mT
+
         numbers = torch.arange(cells, device=self.device)
         products.masked_fill_((numbers >= self._as_column(self._cells))[:, None], -torch.inf)
         probed = []
@@ -258,6 +261,7 @@ class GpuCells:
             rows = max(1, findable)
             share = -(-own * min(k, rows) // rows)
             probed.append(min(own, max(self._probes, share)))
+
         nearness, nearest = products.topk(max(probed), dim=2)
         beyond = torch.arange(max(probed), device=self.device) >= self._as_column(probed)
         return Probes(nearest, nearness.masked_fill(beyond[:, None], -torch.inf))
@@ -302,6 +306,7 @@ class GpuCells:
             gpu_kernels.score_bytes[(firsts.numel(),)](
                 *given, floats, near, scores, VALUES=self._packing.values, ROWS=ROWS
             )
+
         best, columns_of_best = scores.topk(min(k, width), dim=1)
         probe = torch.searchsorted(begins + sizes, columns_of_best, right=True).clamp(
             max=firsts.shape[1] - 1
@@ -385,6 +390,7 @@ def _contents(index: Any, packing: Packing) -> tuple[Rows, Any, Any]:
         taken = int(counts[cell]) * packing.bytes
         codes[begin * packing.bytes :][:taken] = faiss.rev_swig_ptr(lists.get_codes(cell), taken)
         numbers[begin * packing.rows :][:size] = faiss.rev_swig_ptr(lists.get_ids(cell), size)
+
     return sizes, codes, numbers
 
 
@@ -464,9 +470,11 @@ def codes_work(device: torch.device) -> str | None:
                 ones.float(),
             )
             gpu_kernels.score_nibbles[(1,)](*given, scores, VALUES=1, BLOCKS=1, STEP=1)
+
         sums = scores.tolist()
     except Exception as error:  # Triton is missing, or knows no such device, or finds no compiler
         if is_out_of_memory(error):
             raise  # the device may still be able to
         return first_line(error)
+
     return None if sums == [2.0] * 16 + [3.0] * 16 else "its sums are wrong"

@@ -68,8 +68,10 @@ def best_of_pieces(
                 mask=within[:, None],
                 other=0,
             )
+
         opening = tl.dot(tile, start, opening, out_dtype=tl.int32)
         closing = tl.dot(tile, end, closing, out_dtype=tl.int32)
+
     high, low = tl.split(tl.reshape(opening, (BLOCK, QUERIES, 2)))
     query = tl.arange(0, QUERIES)
     asked = query < queries
@@ -82,6 +84,7 @@ def best_of_pieces(
         opens += tl.load(
             bonus + paragraph[:, None] * queries + query[None, :], mask=asked[None, :], other=0.0
         )
+
     edge = tl.load(edges + row).to(tl.int32)
     lowers = tl.where((edge == BOTH)[:, None], opens + closes, float("-inf"))
     tl.store(alone + query * blocks + block, tl.max(lowers, axis=0), mask=asked)
@@ -145,6 +148,7 @@ def score_pieces(
         high = tl.load(limb, mask=within, other=0)
         low = tl.load(limb + dim, mask=within, other=0)
         closing += tl.sum(tile * (high.to(tl.int32) * LIMB + low.to(tl.int32))[None, :], axis=1)
+
     unit = tl.load(units + query)
     opens = opening.to(tl.float32) * unit
     closes = closing.to(tl.float32) * unit
@@ -210,6 +214,7 @@ def score_nibbles(
             high += tl.sum(
                 tl.load(entries + (code >> 4), mask=within, other=0).to(tl.int32), axis=1
             )
+
         row = here[:, None] * 32 + below[None, :]
         # faiss never returns a sum of 0, which is what its heaps begin with.
         named = tl.load(numbers + first * 32 + row, mask=exists, other=-1) >= 0

@@ -103,6 +103,7 @@ class GpuRows:
                 )
                 numbers[0] += first
                 parts.append((numbers.cpu().numpy(), enough.cpu().numpy()))
+
         queries, rows, uppers, bonuses = np.concatenate([numbers for numbers, _ in parts], axis=1)
         shards = self._begins.searchsorted(rows, side="right") - 1
         shard_rows = rows.astype(np.int64) - self._begins[shards]
@@ -125,6 +126,7 @@ class GpuRows:
             wide = self._vectors[wanted[part] + begin].double()
             for side in range(2):
                 sums[part, side] = torch.linalg.vecdot(wide, vectors[asked[part], side].double())
+
         products: Floats = sums.cpu().numpy()
         return products
 
@@ -156,6 +158,7 @@ class GpuRows:
             if k <= lowers.shape[1]:
                 lowers = lowers.topk(k).values
                 enough = lowers[:, -1] - asked.errors
+
             pieces = count // PIECE
             uppers = torch.maximum(best.ends[:pieces], best.ends[1 : pieces + 1]).add_(
                 best.starts[:pieces]
@@ -168,6 +171,7 @@ class GpuRows:
             for some in range(0, len(opened), PAIRS):
                 pairs = slice(some, some + PAIRS)
                 openings.append(self._scored(asked, opened[pairs], queries[pairs], enough))
+
         return torch.cat(openings, dim=1), enough
 
     def _scored(

@@ -66,6 +66,7 @@ class Factors:
                 np.ones_like(largest),
                 most * np.float32(starts.shape[1] * 2.0**-23),
             )
+
         matrix, factors, errors = (torch.from_numpy(column).to(device) for column in columns)
         return cls(matrix, factors, errors, in_integers)
 
@@ -97,6 +98,7 @@ def whole_numbers(starts: Floats, ends: Floats) -> tuple[NDArray[np.int8], Float
         integers = np.rint(np.concatenate([starts, ends]) / np.tile(units, 2)[:, None]).astype(
             np.int32
         )
+
     high = (integers + LIMB // 2) // LIMB
     return np.concatenate([high, integers - high * LIMB]).astype(np.int8), units, errors
 
@@ -155,10 +157,12 @@ def integer_products(rows: Tensor, limbs: Tensor) -> Tensor:
                 parts.append(torch._int_mm(limbs, piece.T))
             both = torch.cat(parts, dim=1)
         return both[vectors:].add(both[:vectors], alpha=LIMB).T
+
     parts = []
     for piece in torch.split(rows, BLOCK) if rows.is_cpu else (rows,):
         both = int8_products(piece, limbs)
         parts.append(both[:, vectors:].add(both[:, :vectors], alpha=LIMB))
+
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

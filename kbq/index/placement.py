@@ -58,6 +58,7 @@ def gpus_for(
         chosen = spread([*sizes] * copies, room)
         if chosen is not None:
             return chosen[: len(sizes)]
+
     need = (sum(sizes) * copies + working * max(copies, count)) / 1e9
     free = ", ".join(f"{(left + kept) / 1e9:.1f} GB on {gpu}" for gpu, left in room.items())
     several = f" for {copies} processes" if copies > 1 else ""
@@ -91,6 +92,7 @@ def spread(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch
             given[chosen[-1]] += size
         else:
             return chosen
+
     return None
 
 

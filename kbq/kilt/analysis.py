@@ -210,6 +210,7 @@ def broken_down(scores: Scores, names: Sequence[str], grouping: str) -> Analysis
         measured.append(
             (group, len(values), values.mean(axis=0).tolist(), bootstrap_interval(values[:, 0]))
         )
+
     measured.sort(key=lambda interval: (-interval[1], interval[0]))
     micro = list(map(scores.mean, names))
     macro = np.mean([means for _, _, means, _ in measured], axis=0).tolist()
@@ -309,6 +310,7 @@ def compare(
                 f"{alone:,} of them in one only: a query that one of them lacks counts 0 with "
                 "--missing=zero"
             )
+
         if by_group:
             groups = np.array(first.groups, object)
             one = first.column(names[0])
@@ -319,6 +321,7 @@ def compare(
             ]
         else:
             pairs += [(system, name, first.column(name), second.column(name)) for name in names]
+
     p_values = [permutation_p(after - before) for _, _, before, after in pairs]
     gains = []
     for (system, name, before, after), p, adjusted in zip(
@@ -331,4 +334,5 @@ def compare(
                 system, name, len(before), *means, gain.mean, gain.low, gain.high, p, adjusted
             )
         )
+
     return gains

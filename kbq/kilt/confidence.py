@@ -139,6 +139,7 @@ def coverage_at(
             .cumsum(axis=2)
         )
         shares.append(_most_accepted(drawn.sum(axis=1), drawn[:, 0], precision) / curve.queries)
+
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(np.concatenate(shares), [tail, 1 - tail])
     return Coverage(precision, float(share), float(low), float(high))
@@ -298,6 +299,7 @@ def promised_threshold(
         if not passes(count, accepted):
             break
         promised = threshold
+
     return promised
 
 
@@ -357,6 +359,7 @@ class Confidence:
         for coverage in self.coverages:
             name = f"coverage at {round(coverage.precision * 100)} % precision"
             rows.append((name, self.queries, coverage.share, coverage.low, coverage.high))
+
         rows.append(("Brier", n, self.brier, None, None))
         errors = self.reliability
         if errors is None:
@@ -367,6 +370,7 @@ class Confidence:
             ece = errors.ece
             floor = errors.floor
             floor_high = errors.floor_high
+
         rows.append(("ECE", n, ece, None, None))
         rows.append(("ECE noise floor", n, floor, None, floor_high))
         return rows
@@ -420,15 +424,18 @@ def calibrated(
                     in_group.coverages[0].share,
                 )
             )
+
         rows.sort(key=lambda row: (-row[1], row[0]))
         fields = ("group", "answers", "right", "auroc", "coverage")
         document["groups"] = [dict(zip(fields, row, strict=True)) for row in rows]
         columns = {"group": "text", "n": "count", answer_metric: "percent", "AUROC": "decimals"}
         columns |= {f"coverage at {round(PRECISIONS[0] * 100)} % precision": "percent"}
         tables.append(ScoreTable(f"calibration by {by}", columns, rows))
+
     if plots is not None:
         _draw_reliability(confidences[0], Path(plots) / "reliability.png")
         _draw_risk_coverage(confidences[0], Path(plots) / "risk-coverage.png")
+
     return Analysis(
         document, tables, [note for confidence in confidences for note in confidence.notes()]
     )
@@ -485,6 +492,7 @@ def read_probabilities(predictions: records.Source, ids: Sequence[str]) -> Doubl
             f"no answer in {predictions} has a probability (output[0].meta.probability): kbq "
             "predict with a calibrated model writes them"
         )
+
     problems.raise_if_any(f"the calibration of {predictions}")
     return np.array([by_id.get(record_id, math.nan) for record_id in ids])
 

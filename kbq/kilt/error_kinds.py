@@ -115,6 +115,7 @@ def find_errors(
         raise EvaluationError(
             f"{kind!r} is not a kind of error: choose from {', '.join(KINDS)}", is_usage=True
         )
+
     problems = Problems()
     pairs = Pairs(read_golds(gold, problems), read_guesses(predictions, parse_answer, problems))
     cases = []
@@ -123,6 +124,7 @@ def find_errors(
             problems.add(predictions, guess.line, guess.id, guess.problem)
         else:
             cases.append(explain(record, guess, task.answer_metric if task else "accuracy"))
+
     problems.raise_if_any(f"the error analysis of {predictions} against {gold}{pairs.hint()}")
     if not pairs.golds:
         raise EvaluationError(f"{gold} holds no record: is it the file you mean?")
@@ -142,6 +144,7 @@ def find_errors(
             case = of_kind[place]
             texts = text_of(case.top), text_of(next(iter(case.gold_places), None))
             chosen.append(replace(case, evidence=texts[0], gold_evidence=texts[1]))
+
     return ErrorSurvey(Counter(case.kind for case in cases), tuple(chosen), pairs.mismatches())
 
 
@@ -223,6 +226,7 @@ def expect(
         integers = True
     elif inputs_path is not None:
         integers = _has_integer_pages(inputs_path)
+
     if task is None:
         return Expectations(is_known_page=is_known_page, has_integer_pages=integers)
     wants_answers = task.answer != "none"
@@ -286,10 +290,12 @@ def _check_answer(output: JsonObject, expected: Expectations) -> Iterator[Findin
             "no answer", "the leaderboard wants one"
         )
         return
+
     if not isinstance(answer, str):
         # The official evaluation scores null as the answer None.
         yield error("answer is not text", as_short_json(answer))
         return
+
     stripped = answer.strip()
     if not stripped:
         yield warning("empty answer", "scores 0")
@@ -314,6 +320,7 @@ def _check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Fi
     if not items:
         yield warning("no provenance", "page scores are 0")
         return
+
     for item in items:
         yield from _check_page(item, expected)
     yield from _check_ranking(items)
@@ -336,6 +343,7 @@ def _check_page(item: JsonObject, expected: Expectations) -> Iterator[Finding]:
     if PAGE not in item:
         yield error("no wikipedia_id")
         return
+
     page = page_of(item)
     if page in ("", "None"):
         yield error("empty wikipedia_id", as_short_json(item[PAGE]))

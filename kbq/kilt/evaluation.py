@@ -213,6 +213,7 @@ class Evaluation(Mapping[str, float]):
             document["problems"] = {
                 kind: refusal.problems or [str(refusal)] for kind, refusal in self.refusals.items()
             }
+
         return document | dict(self.additions)
 
 
@@ -331,11 +332,13 @@ def evaluate(
     if others:
         systems = {str(other): score(other, gold, main.kind, rules, group_of) for other in others}
         analyses["compare"] = compared(main, systems, names, bool(by), str(predictions or ""))
+
     if calibration or files.plots is not None:
         metric = chosen.answer_metric if chosen else "accuracy"
         analyses["calibration"] = calibrated(
             predictions, scores.get("downstream"), metric, by, files.plots
         )
+
     if "downstream" in scores and (characters := _by_character(predictions, gold)):
         analyses["by character"] = characters
     _write(files, predictions, gold, scores)
@@ -405,6 +408,7 @@ def _evaluation(
             for kind, found in intervals.items()
         }
         additions = {"ci": ends} | additions
+
     evaluation = Evaluation(
         rules, scores, refusals, additions, tuple(tables), tuple(dict.fromkeys(notes))
     )

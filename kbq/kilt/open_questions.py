@@ -56,6 +56,7 @@ def read_questions(
         items = enumerate(_in_document(whole_text(lines, source, error, "\n"), source, error), 1)
     else:
         items = parse_json_lines(lines, source, error, on_bad_line)
+
     count = 0
     for number, item in items:
         for question in _questions(item):

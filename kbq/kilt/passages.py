@@ -195,6 +195,7 @@ def evaluate_passages(
         raise EvaluationError(
             f"{predictions} holds no text in its provenance: make it with kbq predict --with-text"
         )
+
     if files.export is not None:
         export_for_readers(questions, files.export)
     if files.trec_run is not None:
@@ -228,17 +229,20 @@ def score_passages(
         top = [rank for rank in ranks if rank <= DEPTH]
         reciprocal_ranks += 1 / top[0] if top else 0.0
         precisions += len(top) / DEPTH
+
     total = max(len(questions), 1)
     accuracy = tuple((k, count / total) for k, count in hits.items())
     exact: list[tuple[int, float]] = []
     if any(question.exact_ranks is not None for question in questions):
         first_ranks = [min(question.exact_ranks or (sys.maxsize,)) for question in questions]
         exact = [(k, sum(rank <= k for rank in first_ranks) / total) for k in hits]
+
     gold_ranks = [question.gold_rank for question in questions if question.gold_rank is not None]
     gold: tuple[float | None, float | None] = None, None
     if gold_ranks:
         first = sum(rank == 1 for rank in gold_ranks) / len(gold_ranks)
         gold = first, sum(1 / rank for rank in gold_ranks if rank) / len(gold_ranks)
+
     means = reciprocal_ranks / total, precisions / total
     return PassageScores(len(questions), accuracy, *means, tuple(exact), *gold)
 
@@ -266,6 +270,7 @@ def read_questions(
             questions.append(_question(read_gold, rankings[read_gold.id], judging))
         except records.UnfitError as error:
             problems.add(gold, read_gold.line, read_gold.id, str(error))
+
     problems.raise_if_any(f"reading the passages of {guess_path}")
     return questions
 

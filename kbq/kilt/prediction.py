@@ -80,14 +80,17 @@ class Predictor:
                 f"{self.task.name} asks for pages alone, so --min-probability has no effect: "
                 "leave it out"
             )
+
         if out is not None:
             read_manifest(self.kb.folder)  # it may have been removed meanwhile
             return self.predict_file(records, out, report)
+
         queries = self.read(records)
         predictions = list[dict[str, Any]]()
         for first in range(0, len(queries), self.kb.batch_size):
             predictions += self.predictions(queries[first : first + self.kb.batch_size])
             report(len(predictions), len(queries))
+
         return predictions
 
     def predict_file(
@@ -109,6 +112,7 @@ class Predictor:
                     writer.write(prediction)
                 file.flush()
                 report(min(first + size, len(queries)), len(queries))
+
         untuned = self.kb.untuned_relations(query.input for query in queries)
         return PredictionOutcome(len(queries), done, without_pages, tuple(untuned))
 
@@ -126,6 +130,7 @@ class Predictor:
                 )
                 if pages and pages[0].probability is not None:
                     output["meta"] = {"probability": round(pages[0].probability, 6)}
+
             places = [provenance(page, self.options.chosen_unit, self.with_text) for page in pages]
             yield {
                 "id": query.id,
@@ -164,17 +169,20 @@ class Predictor:
                         f"{path}:{number}: {self.questions} has no question {identity!r:.60}"
                     )
                     continue
+
             if not isinstance(text, str) or not identity:
                 problems.append(
                     f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write "
                     "KILT records"
                 )
                 continue
+
             if identity in lines:
                 problems.append(
                     f"{path}:{number}: id {identity} is also in line {lines[identity]}: ids are "
                     "unique"
                 )
+
             lines.setdefault(identity, number)
             names.append((identity, text))
             adapted.append(self.task.query_of(text, fits, f"{path}:{number}"))
@@ -183,6 +191,7 @@ class Predictor:
                     tokenizer.ids_of(adapted[-1])
             except QueryError as error:
                 problems.append(f"{path}:{number}: {error.typed}")
+
         if problems:
             raise QueryError(f"{path} has {len(problems)} records that cannot be asked", problems)
         if not names:
@@ -216,9 +225,11 @@ class Predictor:
                 "depth": options.depth,
                 "retrieval_weight": options.retrieval_weight,
             }
+
         if isinstance(records, str | Path):
             inputs = Path(records)
             asked["inputs"] = {"name": inputs.name, "sha256": file_digest(inputs)}
+
         searched: dict[str, object] = {
             "knowledge_base": {"name": self.kb.folder.name, "contents": facts.contents},
             "pages": facts.pages,
@@ -247,9 +258,11 @@ def numbered_records(
             identity, _, text = line.partition("\t")
             yield number, {"id": identity, "input": text}
         return
+
     if isinstance(records, str | Path):
         yield from read_questions(str(as_path(records, "a KILT file")), QueryError, on_bad_line)
         return
+
     several = as_iterable(records, QueryError, "records are", "a path, or a list of records")
     for number, record in enumerate(several, start=1):
         if isinstance(record, Mapping):
@@ -287,14 +300,18 @@ def _finished_lines(out: Path, file: BinaryIO, ids: Sequence[str]) -> int:
             raise KbqError(
                 f"{out} has more lines than there are records ({count:,}): delete it to begin anew"
             )
+
         try:
             identity = str(parsed_json(line.decode())["id"])
         except (ValueError, KeyError, TypeError):
             identity = ""
+
         if identity != ids[count]:
             raise KbqError(
                 f"{out}:{count + 1} is not the prediction of {ids[count]}: lines have been "
                 "changed since; put them back, or delete the file to begin anew"
             )
+
         count += 1
+
     return count

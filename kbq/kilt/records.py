@@ -58,6 +58,7 @@ def source_of(given: AnyRecords, name: str) -> Source:
         raise EvaluationError(
             f"{name} is of type {kind}: give the path of a KILT file, or a list of KILT records"
         )
+
     records = []
     for number, record in enumerate(given, 1):
         if not isinstance(record, Mapping):
@@ -70,6 +71,7 @@ def source_of(given: AnyRecords, name: str) -> Source:
             raise EvaluationError(
                 f"record {number} of {name} cannot be written as JSON: {error}"
             ) from None
+
     if not records:
         raise EvaluationError(f"{name} is empty: give at least one KILT record")
     return RecordList(name, tuple(records))
@@ -86,6 +88,7 @@ def gold_of(given: AnyRecords) -> Source:
         return RecordList(
             str(given), tuple(record for _, record in read_questions(str(given), EvaluationError))
         )
+
     if not isinstance(given, str | PathLike) or not RELEVANCE.search(str(given)):
         return source_of(given, "gold")
     items: dict[str, list[JsonObject]] = {}
@@ -99,6 +102,7 @@ def gold_of(given: AnyRecords) -> Source:
             )
         if int(row[-1]) > 0:
             items.setdefault(row[0], []).append({PAGE: row[-2], "relevance": int(row[-1])})
+
     records = (
         {"id": query, "output": [{"provenance": [hit]} for hit in hits]}
         for query, hits in items.items()
@@ -207,10 +211,12 @@ def read_objects(source: Source, problems: Problems) -> Iterator[tuple[int, Json
     if isinstance(source, RecordList):
         yield from enumerate(source.records, 1)
         return
+
     if source.is_file():
         with source.open("rb") as stream:
             if stream.read(3) == codecs.BOM_UTF8:  # `read_lines` drops it
                 problems.add(source, 1, None, HAS_MARK)
+
     lines = _every_line(source, problems)
     try:
         for number, line in lines:
@@ -220,9 +226,11 @@ def read_objects(source: Source, problems: Problems) -> Iterator[tuple[int, Json
                     chain([(number, line)], lines), str(source), EvaluationError
                 )
                 return
+
             if not line.strip():
                 problems.add(source, number, None, IS_BLANK)
                 continue
+
             try:
                 record = parsed_json(line)
             except ValueError as error:
@@ -233,6 +241,7 @@ def read_objects(source: Source, problems: Problems) -> Iterator[tuple[int, Json
                 )
                 problems.add(source, number, None, "is not JSON", where)
                 continue
+
             if isinstance(record, dict):
                 yield number, record
             else:
@@ -289,6 +298,7 @@ def check_paths(
         except OSError as error:  # records as text, say, given for a path
             pipe = ""
             why = error.strerror or "no such file"
+
         if why:
             raise EvaluationError(f"{path} cannot be read ({why})")
         if pipe and is_read_twice:
@@ -296,7 +306,9 @@ def check_paths(
                 f"{pipe} can be read only once, and is needed several times: give the name of a "
                 "file"
             )
+
         taken[path.resolve()] = "one of the inputs"
+
     for path in filter(None, outputs):
         if path.is_dir():
             raise EvaluationError(f"{path} is a folder: give the name of a file")
@@ -320,6 +332,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
             for line in lines:
                 stream.write(line + "\n")
                 count += 1
+
     return count
 
 
@@ -446,6 +459,7 @@ def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
                 "has no output" if outputs is None else f"has the output {as_short_json(outputs)}"
             )
         raise UnfitError(f"{problem}, must have exactly one")
+
     if not isinstance(outputs[0], dict) or "answer" not in outputs[0]:
         raise UnfitError("has no answer in its output")
     items = provenance_items(outputs[0])

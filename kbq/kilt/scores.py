@@ -50,10 +50,12 @@ class Rules:
             raise EvaluationError(
                 f"missing is {self.missing!r}, choose from {', '.join(get_args(Missing))}"
             )
+
         if any(not isinstance(k, int) or k < 1 for k in self.ks):
             raise EvaluationError(
                 f"ks are {self.ks}, every k must be a number from 1", is_usage=True
             )
+
         if len(set(self.ks)) < len(self.ks):
             raise EvaluationError(
                 f"ks are {self.ks}, a k twice would be counted twice: give each once", is_usage=True
@@ -124,6 +126,7 @@ def rank_evidence(pages: Sequence[str], sets: Sequence[frozenset[str]]) -> Evide
             rank.append(number if missing[number] else COMPLETE)
         if not holding:
             rank.append(IRRELEVANT)
+
     return EvidenceRank(
         tuple(position for position, mark in enumerate(rank, 1) if mark == COMPLETE), len(sets)
     )
@@ -154,6 +157,7 @@ def find_in_contexts(gold: Gold, guess: Guess, depth: int) -> tuple[int, int, in
         first_title = min(first_title, position) if has_title else first_title
         if has_answer and has_title:
             return first_answer, first_title, position
+
     return first_answer, first_title, NEVER
 
 
@@ -308,6 +312,7 @@ def score(
         if found is None and rules.missing == "error":
             missing.append(record)
             continue
+
         guess = found or Guess(record.id, line=0)
         try:
             if guess.problem is not None:
@@ -316,20 +321,24 @@ def score(
         except UnfitError as error:
             problems.add(predictions, guess.line, guess.id, str(error))
             continue
+
         ids.append(record.id)
         groups.append(group_of(record))
+
     if missing:
         others = f"nor have {len(missing) - 1:,} other records; " * (len(missing) > 1)
         advice = f"{others}with --missing=zero they count as wrong"
         problems.add(
             gold, missing[0].line, missing[0].id, f"has no prediction in {predictions}", advice
         )
+
     problems.raise_if_any(f"the {kind} evaluation of {predictions} against {gold}{pairs.hint()}")
     values = np.array(rows, dtype=np.float64).reshape(len(ids), len(names))
     # unknown, not 0: the newest official evaluation stops here.
     if pairs.without_input and "entity_in_input" in names:
         values = np.delete(values, names.index("entity_in_input"), axis=1)
         names = tuple(name for name in names if name != "entity_in_input")
+
     # One by one: another order of adding would change the last digit.
     sums = np.add.accumulate(values)[-1] if ids else np.zeros(len(names))
     means = tuple((sums / max(1, len(ids))).tolist())
@@ -399,6 +408,7 @@ class Pairs:
                 if guess is None:
                     break
                 waiting[guess.id] = guess
+
             self.golds += 1
             self.matched += gold.id in waiting
             self.without_input += gold.input is None
@@ -407,6 +417,7 @@ class Pairs:
                 output.evidence == frozenset() for output in gold.outputs
             )
             yield gold, waiting.pop(gold.id, None)
+
         # Lines after the last gold record must still be readable, and their ids unique.
         self.unknown = len(waiting) + sum(1 for _ in self._guesses)
 

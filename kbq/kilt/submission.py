@@ -122,15 +122,18 @@ def validate(
             )
         else:
             lines[record_id] = line
+
         types.add(type(record.get("id")).__name__)
         for finding in check_record(record, expected):
             validation.add(finding, line, record_id)
         answers[_answer_of(record)] += 1
+
     for problem in reading.found:
         if problem.place:
             validation.findings.append(problem)
         else:
             validation.add(error("cannot be read", problem.kind))
+
     if len(types) > 1:
         validation.add(warning("ids of several types", ", ".join(sorted(types))))
     if inputs_path is not None:
@@ -145,6 +148,7 @@ def validate(
         for record_id, line in lines.items():
             if record_id not in wanted:
                 validation.add(warning("id is not in the inputs", "ignored"), line, record_id)
+
     _check_file(validation, answers, expected)
     return validation
 
@@ -171,6 +175,7 @@ def _check_file(validation: Validation, answers: Counter[str], expected: Expecta
         official = " or ".join(f"{lines:,}" for lines in dict.fromkeys(expected.lines))
         detail = f"{validation.records:,} lines, the official files have {official}"
         validation.add(warning("number of lines", detail))
+
     answers.pop("", None)
     for answer, count in answers.most_common(1):
         if (
@@ -282,6 +287,7 @@ def submit(
             "same order",
             is_usage=True,
         )
+
     official: Sequence[Path | None] = inputs or [None] * len(tasks)
     files = list(zip(predictions, tasks, official, strict=True))
     expectations = []
@@ -293,12 +299,14 @@ def submit(
         expectations.append(
             replace(expect(task, given, is_strict), wants_answers=True, lines=lines)
         )
+
     names = Counter(task.name for task in tasks)
     if repeated := sorted(name for name, count in names.items() if count > 1):
         several = ", ".join(repeated)
         raise EvaluationError(
             f"{several} has several prediction files: submit one for each task", is_usage=True
         )
+
     with writing_to(out, EvaluationError, "choose another folder"):
         make_folders(out)
     with writing_alone(out):  # two that add to an earlier submission at once would lose one
@@ -308,6 +316,7 @@ def submit(
             raise EvaluationError(
                 f"{out} holds something other than an earlier submission: choose another folder"
             )
+
         entries: list[ManifestEntry] = []
         errors: list[str] = []
         with TemporaryDirectory(dir=out, prefix=PART) as part:
@@ -318,12 +327,15 @@ def submit(
                     f"{path}: in the cleaned file: {finding}".replace(f"{part}/", "")
                     for finding in found
                 ]
+
             if errors:
                 raise EvaluationError(
                     f"nothing was written: {errors[0]} (in all {len(errors):,})", errors
                 )
+
             for entry in entries:
                 move(Path(part) / entry.file, out / entry.file)
+
         _write_manifest([*_earlier(out, {entry.file for entry in entries}), *entries], out)
         return tuple(entries)
 
@@ -350,6 +362,7 @@ def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
         ]
     except (OSError, ValueError, KeyError, TypeError):  # there is none, or it is damaged
         return []
+
     return [
         entry
         for entry in entries

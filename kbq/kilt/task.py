@@ -170,14 +170,17 @@ class Task:
             isinstance(metric, str) for metric in self.metrics
         ):
             wrong["metrics"] = "a tuple of texts"
+
         if not isinstance(self.lines, Mapping) or not all(
             type(count) is int for count in self.lines.values()
         ):
             wrong["lines"] = "a dict of numbers by split"
+
         for what, wanted in wrong.items():
             raise KbqError(
                 f"task {self.name!r:.40}: {what} is {getattr(self, what)!r:.40}, must be {wanted}"
             )
+
         if self.answer not in get_args(AnswerKind):
             raise KbqError(
                 f"task {self.name}: answer is {self.answer!r}, must be one of "
@@ -220,7 +223,9 @@ class Task:
                     "the path of a task file",
                     is_usage=True,
                 )
+
             return tasks[name]
+
         tasks = {task.name: task for task in _tasks_of(Path(path))}
         if not wanted and len(tasks) == 1:
             return next(iter(tasks.values()))
@@ -282,6 +287,7 @@ def _tasks_of(path: Path) -> tuple[Task, ...]:
         or not all(isinstance(task, Task) for task in tasks)
     ):
         raise KbqError(f"{path} defines no tasks: it needs TASKS = (Task(…),)")
+
     names = [task.name for task in tasks]
     if len(set(names)) < len(names):
         raise KbqError(f"{path} defines {', '.join(names)}: give each task its own name")
@@ -301,4 +307,5 @@ def _loaded(path: Path) -> ModuleType:
         if isinstance(error, KbqError):
             raise KbqError(f"task file {path}: {error}") from None
         raise KbqError(f"task file {path} fails: {type(error).__name__}: {error}") from error
+
     return module

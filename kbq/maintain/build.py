@@ -78,6 +78,7 @@ def build(
         if not append and is_knowledge_base(folder):  # perhaps a kill came while impacts were added
             command = f"kbq index sparta {folder} {sparta}"
             raise KnowledgeBaseError(f"{folder} is built: add the impacts with `{command}`")
+
     published = read_manifest(folder) if append else None
     if published is not None:
         published.refuse_codes(folder)
@@ -88,6 +89,7 @@ def build(
             if published
             else Model.open(name or "default", device)
         )
+
     known_ids = () if published is None else Pages.open(folder).ids()
     pages, bad_lines = read_pages(corpus, options, known_ids, note)
     pages = noting_language(pages, note)
@@ -113,11 +115,13 @@ def build(
             manifest = publish_with_words(
                 folder, after, before.bm25 if append else options.bm25, report_stage
             )
+
     if sparta is not None:
         index_sparta(folder, sparta, options.terms, device, report_stage)
         manifest = read_manifest(folder)
     elif published is not None and published.sparta:
         note(WITHOUT_IMPACTS.format(kb=folder))
+
     return manifest, model, bad_lines.count
 
 
@@ -156,6 +160,7 @@ def publish_encoded(
                 after = build_indexes(
                     folder, after, model, IndexSpec(chosen_kind(after, "auto")), report_stage
                 )
+
             return publish_with_words(folder, after, bm25, report_stage)
 
 
@@ -175,6 +180,7 @@ def read_pages(
             options.documents,
         )
         return bad_lines.all_or_none(pages), bad_lines
+
     made = as_iterable(corpus, CorpusError, "a corpus is", "a path, or a list of pages")
     return checked_pages(made, known_ids), bad_lines
 

@@ -103,4 +103,5 @@ def with_pages_deleted(
             digest = digest_of_bytes(content.getvalue())
             write_bytes(deleted_file(shard.folder, digest), content.getvalue())
             entries[number] = replace(entries[number], deleted=digest, live=shard.counts_of(left))
+
     return replace(manifest, shards=tuple(entries))

@@ -52,6 +52,7 @@ def compact(
                 f"{folder} has an unfinished update: run the same command again, or delete "
                 f"{folder / STATE}"
             )
+
         groups = groups_to_compact(manifest, threshold)
         stage = Stage(
             report, "rows copied", sum(entry.live.rows for group in groups for entry in group)
@@ -71,10 +72,12 @@ def compact(
             if any(entry.kind != "exact" for entry in manifest.entries):
                 spec = IndexSpec.as_before(folder, manifest, manifest.index.kind)
                 after = build_indexes(folder, after, open_model(), spec, report)
+
             after = add_bm25(folder, after) if manifest.bm25 else after
             manifest = write_manifest(folder, after)
             remove_unnamed_shards(folder, manifest)
             remove_unnamed(folder, manifest)
+
     return manifest
 
 
@@ -126,6 +129,7 @@ def write_compacted(
             written.append(writer.close())
         finally:
             writer.abandon()
+
     return written
 
 
@@ -155,6 +159,7 @@ def _copy_pages(
         for name, array in writer.per_row.items():
             array.append(getattr(shard, name)[part])
         report(len(part))
+
     new_numbers = np.cumsum(pages) - 1 + writer.counts.pages
     writer.per_paragraph["rows"].append(np.cumsum(sizes[paragraphs]) + writer.counts.rows)
     writer.per_paragraph["numbers"].append(shard.paragraph_numbers[paragraphs])
@@ -167,4 +172,5 @@ def _copy_pages(
             texts.append(
                 [getattr(shard, name)[number] for number in copied[first : first + CHUNK].tolist()]
             )
+
     writer.counts += shard.counts_of(pages)

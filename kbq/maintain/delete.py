@@ -41,11 +41,14 @@ def page_ids(pages: str | Path | Iterable[str]) -> list[str]:
         ids = [line for _, line in read_lines(str(pages), KnowledgeBaseError)]
     else:
         ids = list(as_iterable(pages, KnowledgeBaseError, "pages are", "a file, or a list of ids"))
+
     for page_id in ids:
         if not isinstance(page_id, str):
             raise KnowledgeBaseError(f"a page id is {page_id!r:.60}: give a text")
+
     found = list(dict.fromkeys(filter(None, (clean_text(page_id).strip() for page_id in ids))))
     if not found:
         source = f"{pages} holds" if isinstance(pages, Path) else "there is"
         raise KnowledgeBaseError(f"{source} no page id: give at least one")
+
     return found

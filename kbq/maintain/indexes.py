@@ -73,10 +73,12 @@ class IndexSpec:
             raise KnowledgeBaseError(
                 f"index kind {self.kind!r} is unknown: choose from {kinds}", is_usage=True
             )
+
         if not (isinstance(self.target, int | float) and 0 <= self.target <= 1):
             raise KnowledgeBaseError(
                 f"recall is {self.target!r}, must be from 0 to 1", is_usage=True
             )
+
         if self.filter is not None and not (
             isinstance(self.filter, int | float) and math.isfinite(self.filter)
         ):
@@ -119,6 +121,7 @@ def build_indexes(
             "indexes: add --kind=compact, tiny or disk",
             is_usage=True,
         )
+
     shards = manifest.open_shards(folder)
     entries: dict[IndexKind, IndexEntry] = {
         entry.kind: entry for entry in manifest.entries if entry.kind != "exact"
@@ -128,6 +131,7 @@ def build_indexes(
     if new_kind != "exact":
         unfinished[new_kind] = IndexEntry(new_kind, target=spec.target, filter=spec.filter)
         queries[new_kind] = spec.queries
+
     pairs = itertools.product(shards, manifest.entries)
     whole = {
         f"{shard.folder.name}/{entry.part}" for shard, entry in pairs if is_built([shard], entry)
@@ -146,6 +150,7 @@ def build_indexes(
         )
         if queries[kind]:
             write_record(queries_file(folder, digest), Queries(tuple(queries[kind])), FORMAT)
+
     built = [
         part
         for part in manifest.parts(*(entries[kind] for kind in unfinished))
@@ -217,6 +222,7 @@ def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0
         titles, pages = left[random.integers(len(left))]
         query = f"{titles[int(pages[random.integers(len(pages))])]} [SEP] {slot}"
         queries.append(query if model.query_tokenizer.accepts(query) else slot)
+
     return queries
 
 
@@ -255,6 +261,7 @@ def tune_probes(
             part = queries[first : first + BATCH]
             hits += search(context, part, K, "phrase")
             stage.add(len(part))
+
         return hits
 
     exact = ten_best(IndexEntry())
@@ -276,6 +283,7 @@ def tune_probes(
             too_few = trial.probes
         else:
             best = trial
+
     return best
 
 

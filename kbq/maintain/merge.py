@@ -73,6 +73,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
             except OSError:
                 discard_folder(partial)
                 raise
+
     return published
 
 
@@ -111,4 +112,5 @@ def _refuse_pages_in_two(shards: Sequence[Shard], stage: Stage) -> None:
                     f"page id {page_id!r} is in {other.folder.parent} and in "
                     f"{shard.folder.parent}: delete it in one of them"
                 )
+
         stage.add(1)

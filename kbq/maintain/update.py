@@ -62,6 +62,7 @@ def update(
         for _ in comparison.to_encode(pages):
             pass
         return published, comparison.changes(delete_missing), bad_lines.count
+
     change = partial(
         _updated, folder, open_model, delete_missing, start_encoders, report, report_stage
     )
@@ -74,6 +75,7 @@ def update(
         remove_file(folder / STATE)
         pages, bad_lines = read_pages(corpus, options, (), note)
         manifest, changes = change(pages)
+
     if published.sparta and not manifest.sparta:
         note(WITHOUT_IMPACTS.format(kb=folder))
     return manifest, changes, bad_lines.count
@@ -113,5 +115,7 @@ def _updated(
                 manifest = write_manifest(
                     folder, with_pages_deleted(before, shards, comparison.gone(delete_missing))
                 )
+
         remove_unnamed_shards(folder, manifest)
+
     return manifest, comparison.changes(delete_missing)

@@ -85,6 +85,7 @@ def verify(
             damages.append(
                 Damage(queries_file(folder, entry.asked), ValueError(str(error).partition(": ")[0]))
             )
+
     stage = Stage(report, "bytes compared", sum(file.bytes for file in files.values()))
     damages += all_damage(files, stage.add)
     words = (
@@ -117,10 +118,12 @@ def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
         raise KbqError(
             f"{folder} is a model, which cannot be repaired: {remedy(folder)}", is_usage=True
         )
+
     try:
         sizes = [file.bytes for file in model_files(folder).values()]
     except (OSError, ValueError):  # the record is damaged, which is found again below
         sizes = []
+
     stage = Stage(report, "bytes compared", sum(sizes))
     damages = list(model_damage(folder, stage.add))
     problems = tuple(
@@ -161,4 +164,5 @@ def _repaired(
         if manifest.bm25:
             after = add_bm25(folder, after, report)
         remove_unnamed(folder, write_manifest(folder, after))
+
     return damaged

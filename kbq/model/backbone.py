@@ -73,6 +73,7 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
             refuse_other_size(folder)
         yield str(source)
         return
+
     if record == CONFIG and (base := read_config(folder).base):
         raise ModelError(f"{source} holds a query encoder for the model {base}: start from that")
     prefix = ENCODERS[record]
@@ -147,10 +148,12 @@ def model_folder(source: str | Path) -> Path:
     if folder.is_dir():
         refuse_links(folder)
         return folder
+
     if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
         if folder.is_file():
             raise ModelError(f"{source} is a file: give the folder that holds it, {folder.parent}")
         raise ModelError(f"model folder {source} does not exist")
+
     hugging_face()  # also turns off the messages of huggingface_hub
     import huggingface_hub  # imported on demand: hub names are rare
 
@@ -171,15 +174,18 @@ def load_tokenizer(source: str | Path) -> Any:
     for path in Path(source).glob("*.*") if Path(source).is_dir() else ():
         if path.suffix in (".json", ".txt"):
             refuse_large(str(path), path.stat().st_size, ModelError, LARGEST)
+
     with reading(source, "has no tokenizer that transformers can read"):
         tokenizer = hugging_face().AutoTokenizer.from_pretrained(
             str(source), trust_remote_code=False, use_fast=True
         )
+
     if not tokenizer.is_fast:
         raise ModelError(
             f"the tokenizer of {source} gives no character offsets: "
             "use a checkpoint with a fast tokenizer (tokenizer.json)"
         )
+
     return _with_special_tokens(tokenizer, source)
 
 
@@ -212,6 +218,7 @@ def pretrained_backbone(source: str | Path) -> Any:
             pretrained, facts = hugging_face().AutoModel.from_pretrained(
                 checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
             )
+
         refuse_random(
             source, [name for name in facts["missing_keys"] if not name.startswith("pooler.")]
         )
@@ -221,6 +228,7 @@ def pretrained_backbone(source: str | Path) -> Any:
             return network
         bert = Bert(BertConfig(config))
         bert.load_state_dict(network.state_dict())
+
     return bert.eval()
 
 

@@ -79,6 +79,7 @@ class BertConfig:
                     f"{name} is {value!r:.40}, must be a number from {least} to {most:,}"
                 )
             setattr(self, name, type(default)(value))
+
         self.full_precision = written.get("full_precision") is True
         heads = self.num_attention_heads
         if self.hidden_size % heads:
@@ -153,6 +154,7 @@ class Bert(nn.Module):
             return Encoded(
                 self._through_layers(states, [Group(slice(None), shape, seen)]).view(*shape, -1)
             )
+
         kept = (
             torch.ones(shape, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         )
@@ -164,6 +166,7 @@ class Bert(nn.Module):
             count = len(list(texts))
             groups.append(Group(slice(first, first + count * length), Size((count, length)), None))
             first += count * length
+
         states = self._through_layers(self.embeddings(input_ids[kept], places, segments), groups)
         padded = states.new_zeros(*shape, states.shape[1])
         padded[kept] = states
@@ -345,6 +348,7 @@ class Linear(nn.Linear):
                 and not self.weight.is_inference()
             ):
                 return _multiplied(states.to(dtype), *self._packed_weights(dtype))
+
         return super().forward(states)
 
     def prepared(self, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
@@ -469,6 +473,7 @@ def batch_invariant_states(
             torch.tensor([token for text in ids for token in text]), places, inside
         )
         parts.append(embedded if len(embedded) <= FEW_ROWS else more_rows(embedded))
+
     states = torch.cat(parts)
     rows = [len(part) for part in parts]
     for layer in bert.encoder["layer"].children():
@@ -523,6 +528,7 @@ def _attended(attention: SelfAttention, lengths: list[int], *projected: Tensor) 
         states = attention.attend(q, k, v, None, q.shape[-1] ** -0.5)
         attended.append(states.transpose(1, 2).flatten(2).flatten(0, 1))
         first = part.stop
+
     rows = torch.cat(attended) if len(attended) > 1 else attended[0]
     padding = len(projected[0]) - first
     return pad(rows, (0, 0, 0, padding)) if padding else rows

@@ -32,17 +32,20 @@ def choose_device(name: str) -> torch.device:
         return torch.device(
             "cuda" if _sees_gpus() and _why_not(torch.device("cuda")) is None else "cpu"
         )
+
     if not isinstance(name, str) or not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise ModelError(
             f"device {name!r} is unknown: choose auto, cpu, cuda or cuda:0, cuda:1, …",
             is_usage=True,
         )
+
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ModelError(
             f"device {name!r} does not exist, this machine has {torch.cuda.device_count()} CUDA "
             f"devices{_why_none()}: use --device=cpu or auto"
         )
+
     problem = _why_not(device) if device.type == "cuda" else None
     if problem:
         raise ModelError(f"device {name!r} cannot be used ({problem}): use --device=cpu or auto")

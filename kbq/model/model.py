@@ -247,6 +247,7 @@ class Model:
             raise ModelError(
                 f"{checkpoint} reads fewer than {SHORTEST} tokens: start from another checkpoint"
             )
+
         length = readable_length(phrases.backbone, config.window.length)
         config = dataclasses.replace(
             config,
@@ -276,6 +277,7 @@ class Model:
             new = partial(empty_backbone, lasting)
             read = partial(read_model_weights, lasting, config)
             model = cls._assembled(folder, config, tokenizer, new, read, device, casing)
+
         model.source = lasting_name(str(source))
         give_memory_back()  # memory of the weights before they were loaded
         return model
@@ -295,6 +297,7 @@ class Model:
                 f"{folder} has encoders of queries, but none of phrases: say which model it "
                 f"belongs to, with `kbq import checkpoint {folder} --out FOLDER --base MODEL`"
             )
+
         tokenizer = plugin("checkpoint").read_vocabulary(vocabulary, shape.vocab_size)
         new = partial(Bert, shape)
         read = partial(getattr, checkpoint, "weights")
@@ -352,12 +355,14 @@ class Model:
             raise ModelError(
                 f"{folder} holds a query encoder for the model {config.base}: {error.typed}"
             ) from None
+
         if base.config.phrase_fingerprint != config.phrase_fingerprint:
             raise ModelError(
                 f"{folder} holds a query encoder for the phrase encoder "
                 f"{config.phrase_fingerprint}, but {config.base} now has "
                 f"{base.config.phrase_fingerprint}: tune again with `kbq finetune`"
             )
+
         weights = read_model_weights(folder, config)
         refuse_other_weights(weights, ("queries.",), folder)
         load_weights(base.queries, weights, "queries.", folder, given=base.word_embeddings)

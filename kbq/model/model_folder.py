@@ -425,11 +425,13 @@ def read_model_weights(folder: Path, config: ModelConfig) -> NamedTensors:
             parts["phrase"] = {
                 name: tensor for name, tensor in stored.items() if name not in parts["query"]
             }
+
         for side, weights in parts.items():
             named = getattr(config, f"{side}_fingerprint")
             computed = fingerprint(weights)
             if named != computed:
                 raise ValueError(f"its {side} fingerprint is {computed}, {CONFIG} names {named}")
+
         refuse_not_finite(stored)
         return stored
 
@@ -496,16 +498,19 @@ def load_weights(
             there = taken.setdefault(parameter.data_ptr(), tensors[name])
             if there is not tensors[name] and not torch.equal(there, tensors[name]):
                 surplus.append(name)
+
     if surplus:
         raise ModelError(
             f"model folder {folder} has {len(surplus)} weights that its config has no place for, "
             f"the first is {prefix}{surplus[0]}: put back the config that belongs to them"
         )
+
     missing = [name for name, parameter in places.items() if parameter.data_ptr() not in taken]
     if missing:
         raise ModelError(
             f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}"
         )
+
     try:
         network.load_state_dict(tensors, strict=False)
     except RuntimeError as error:

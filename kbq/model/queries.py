@@ -139,6 +139,7 @@ class QueryTokenizer:
             raise QueryError(
                 f"the query {_shown(text)} has {len(text):,} characters, {most}: shorten it"
             )
+
         ids = self._pieces(text)
         if self.official:
             ids = ids[: self.max_tokens - 1]
@@ -147,6 +148,7 @@ class QueryTokenizer:
                 f"the query {_shown(text)} has {len(ids) + 1} tokens, the encoder reads "
                 f"{self.max_tokens}: shorten it"
             )
+
         return [*ids, self.tokenizer.sep_token_id]
 
     def accepts(self, text: str) -> bool:
@@ -190,6 +192,7 @@ class QueryTokenizer:
                 (special,) = encodings(self.tokenizer, [marker], special=True)
                 self.marker_ids[marker] = special.ids
             ids += self.marker_ids[marker] if marker else []
+
         return ids
 
 
@@ -203,6 +206,7 @@ def check_query(text: str) -> None:
             f'the query {_shown(text)} has {len(sides) - 1} "[SEP]": write "subject [SEP] '
             'relation" with one'
         )
+
     if not all(map(_has_content, sides)):
         raise QueryError(
             f'the query {_shown(text)} has nothing on one side of "[SEP]": write "subject [SEP] '
@@ -231,6 +235,7 @@ def readable_queries(
         except QueryError as error:
             place = places[number] if places else f"query {number + 1}" if len(texts) > 1 else ""
             problems.append(f"{place}: {error.typed}" if place else error.typed)
+
     if len(problems) == 1:
         raise QueryError(problems[0])
     if problems:
@@ -267,6 +272,7 @@ def encode_queries(
             start, end = encoder.each_alone([ids[i] for i in members])
             starts[members], ends[members] = start.numpy(), end.numpy()
         return starts, ends
+
     together, multiple = bert.batch_shape(device)
     for members, length in bert.alike(lengths, together, multiple):
         shape = together, readable_length(encoder.start, length)
@@ -276,4 +282,5 @@ def encode_queries(
         starts[members], ends[members] = (
             side[: len(members)].cpu().numpy() for side in (start, end)
         )
+
     return starts, ends

@@ -253,6 +253,7 @@ def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
                 _after_marks(text, *places)
                 for places in zip(own[:, 1].tolist(), limits, strict=False)
             ]
+
     # NaN: none.
     words = np.array(
         list(chain.from_iterable(encoding.word_ids for encoding in encoded)), np.float64

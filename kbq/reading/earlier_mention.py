@@ -50,6 +50,7 @@ def earlier_mention(
             return None
         if places:
             return _around(text, places[-1], places[-1] + len(name), begin)
+
     return None
 
 

@@ -83,10 +83,12 @@ class GenerativeReader:
                 checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
             )
             tokenizer = library.AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
+
         if facts["missing_keys"]:
             raise ModelError(
                 f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again"
             )
+
         return cls(network.eval().to(choose_device(device)), tokenizer, source)
 
     def fingerprint(self) -> str:
@@ -144,6 +146,7 @@ class GenerativeReader:
                 do_sample=False,
                 num_beams=1,
             )
+
         return " ".join(str(self.tokenizer.decode(tokens[0], skip_special_tokens=True)).split())
 
     def joined(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,6 +200,7 @@ def open_any(source: str, device: str = "auto") -> Reader | GenerativeReader:
         architectures = read_object(path).get("architectures")
     except (OSError, ValueError):
         return Reader.open(source, device)  # says what is wrong
+
     writes = isinstance(architectures, list) and str(architectures[:1]).endswith(
         "ForConditionalGeneration']"
     )

@@ -78,6 +78,7 @@ def excerpts(
             mention = earlier_mention(subject, first.title, first.context, begin, stop)
             firsts.append((first, begin, stop))
             mentions.append(first.context[slice(*mention)] if mention else "")
+
     titles = tokenize(tokenizer, [phrase.title for phrase, _, _ in firsts])
     named = tokenize(tokenizer, mentions)
     texts = tokenize(tokenizer, [phrase.context[begin:stop] for phrase, begin, stop in firsts])
@@ -88,6 +89,7 @@ def excerpts(
         if len(named_before.ids):
             prefix += [*named_before.ids[:MAX_MENTION], separator]
         prefixes.append(prefix)
+
     heads = iter(prefixes)
     of_texts = iter(texts)
     return [
@@ -123,12 +125,14 @@ def _excerpts(
                 _part(number, span, tokens, room)
                 for number, span in zip(numbers, spans, strict=True)
             ]
+
         for kept, inside, places in parts:
             part = Tokens(text.ids[kept], text.starts[kept], text.ends[kept])
             ids = [*head, *part.ids, tokenizer.sep_token_id]
             segments = [0] * len(query) + [1] * (len(ids) - len(query))
             window = Window(ids, segments, len(head), len(part.ids), 0)
             cut.append(Excerpt(window, part, tuple(inside), tuple(places)))
+
     return cut
 
 
@@ -164,6 +168,7 @@ def _stretches(phrases: Sequence[Answer]) -> Iterator[tuple[int, int, list[int]]
                 stop = last
                 inside = []
             inside.append(number)
+
         yield begin, stop, inside
 
 
@@ -258,6 +263,7 @@ def judge_around(
             edges = torch.split(read.edges, counts)
             tokens = torch.split(read.tokens, counts)
             values = torch.cat([read.tokens[:0], *map(odds, judges[part], edges, tokens)])
+
         left = iter(values.tolist())
         for of_query in read.excerpts:
             yield [(excerpt, [next(left) for _ in excerpt.spans]) for excerpt in of_query]
@@ -309,6 +315,7 @@ def _read(
     if not batches:
         nothing = torch.empty(0, device=reader.device)
         return _Read(parts, nothing[:, None], nothing, [])
+
     states = torch.cat([batch_states for _, batch_states, _ in batches])
     logits = torch.cat(
         [torch.stack(reader.reranking[0].logits(batch_states)) for _, batch_states, _ in batches],
@@ -322,6 +329,7 @@ def _read(
             for number, first in zip(members, begins, strict=True)
         ]
         begin += len(batch_states)
+
     texts = [
         slice(first, first + window.count)
         for first, window in zip(firsts.tolist(), windows, strict=True)
@@ -378,18 +386,21 @@ def _states(
         for members in buckets(lengths, batch_tokens(device)):
             yield _padded(reader, windows, members, None)
         return
+
     if _has_fixed_shapes(reader):
         for members, length in alike(lengths, WINDOWS, MULTIPLE):
             yield _padded(
                 reader, windows, members, (WINDOWS, readable_length(network.backbone, length))
             )
         return
+
     batches: list[list[int]] = []
     for first, stop in pairwise(accumulate(of_queries, initial=0)):
         batches += [
             [first + member for member in batch]
             for batch in buckets(lengths[first:stop], batch_tokens(device))
         ]
+
     for some in (batches[first : first + TOGETHER] for first in range(0, len(batches), TOGETHER)):
         groups = [
             (
@@ -425,5 +436,6 @@ def _padded(
         if reader.uses_segments:
             given.append(in_shape([window.segments for window in own], shape, 0, reader.device)[0])
         (states,) = reader.recorded(*given)
+
     width = states.shape[1]
     return members, states.flatten(0, 1), [row * width for row in range(len(members))]

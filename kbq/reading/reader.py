@@ -166,11 +166,13 @@ def open_reader(folder: Path) -> QuestionAnswering:
     with explained(folder / READER):
         written_for = _written_for(folder)
         reads_mentions = _metadata_of(folder, READS_MENTIONS) == "yes"
+
     if written_for != config.phrase_fingerprint:
         raise ModelError(
             f"{folder / READER} belongs to the phrase encoder {written_for}, but the model has "
             f"{config.phrase_fingerprint} now: train a reader again with `kbq train reader`"
         )
+
     network, shared = new_reader(folder, any(name.startswith(JUDGE) for name in reader_weights))
     load_weights(network, shared | reader_weights, "", folder)
     network.reads_mentions = reads_mentions
@@ -275,11 +277,13 @@ class RelationJudge:
             judge = PhraseJudge(weights["outer.weight"].shape[1])
         except (OSError, SafetensorError, ValueError, KeyError, IndexError) as error:
             raise ModelError(reading_problem(path, error, remedy(folder))) from None
+
         load_weights(judge, weights, "", folder)
         if facts.get("reader") != reader:
             raise ModelError(
                 f"{path} has learned with another reader than the model has now: tune again"
             )
+
         return cls(judge.eval().to(device), relations, reader)
 
 
@@ -317,12 +321,14 @@ class Reader:
                 saved_tokenizer(folder),
                 source,
             )
+
         network, missing = _load(source)
         if missing:
             raise ModelError(
                 f"{source} is not a question-answering checkpoint (it lacks {len(missing)} "
                 f"weights, the first is {missing[0]}): train one with `kbq train reader`"
             )
+
         return cls(network.eval().to(choose_device(device)), load_tokenizer(source), source)
 
     @classmethod
@@ -391,6 +397,7 @@ class Reader:
                 f"a question has {len(question)} tokens, {self.source} reads {self.length}: "
                 "shorten it"
             )
+
         return cut(
             head,
             list(text),
@@ -422,6 +429,7 @@ class Reader:
             logits = torch.stack(self.logits(*tensors)).cpu().numpy()
             for row, (number, window) in enumerate(zip(members, part, strict=True)):
                 logits_of[number] = logits[:, row, window.first : window.first + window.count]
+
         left = iter(logits_of)
         return [
             np.concatenate([nothing, *islice(left, len(example))], axis=1) for example in examples
@@ -491,6 +499,7 @@ def _load(source: str) -> tuple[Any, list[str]]:
         network, facts = model_class.from_pretrained(
             checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
         )
+
     missing = set(facts["missing_keys"])
     try:
         refuse_not_finite(
@@ -498,6 +507,7 @@ def _load(source: str) -> tuple[Any, list[str]]:
         )
     except ValueError as error:
         raise ModelError(f"the checkpoint {source} is damaged: {error}") from None
+
     layers = re.compile(rf"{re.escape(network.base_model_prefix)}\..*\.\d+\.")
     # Heads and poolers of other tasks are usual.
     if surplus := sorted(filter(layers.match, facts["unexpected_keys"])):
@@ -505,6 +515,7 @@ def _load(source: str) -> tuple[Any, list[str]]:
             f"the checkpoint {source} has {len(surplus)} weights that its config has no layer "
             f"for, the first is {surplus[0]}: put back the config that belongs to them"
         )
+
     return network, sorted(missing)
 
 

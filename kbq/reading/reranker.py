@@ -105,12 +105,14 @@ def says_nothing(query: Query, answer: Answer) -> bool:
         relation, before, answer.context[answer.end :][:BEFORE]
     ):
         return True
+
     if (
         relation == "country"
         and normalise_answer(text) in ADJECTIVES
         and not IS_SAID_OF_IT.search(before)
     ):
         return True
+
     subject = normalised(query.subject).split()
     value = normalised(text).split()
     if not value or any(word in relation.split() for word in ABOUT_NAMES):
@@ -255,6 +257,7 @@ def rerank(
         if phrases[number] and query.mention is None:
             with suppress(QueryError):
                 read[number] = reader.query_tokenizer.ids_of(query.text)
+
     judges = [
         relation_judge.judge if relation_judge and relation_judge.judges(queries[number]) else own
         for number in read
@@ -302,6 +305,7 @@ def _candidates(
             # asked for.
             if sum(_overlap(answer, other) for other in answers[:count]) < 2:
                 proposed.append(Candidate(answer, answer.score, value, True))
+
     return [
         Candidate(phrase, phrase.score, judged[number], False)
         for number, phrase in enumerate(phrases)
@@ -343,10 +347,12 @@ def in_order(candidates: Sequence[Candidate], weight: float, query: Query) -> li
         else:
             score = candidate.judged + weight * (candidate.searched - best) - ELSEWHERE * is_far
             scored.append(candidate._replace(score=max(-MOST, score)))
+
     kept: list[Candidate] = []
     for candidate in sorted(scored, key=lambda scored: -scored.score):
         if not any(_overlap(candidate.answer, other.answer) for other in kept):
             kept.append(candidate)
+
     return sorted(_supported(kept, query), key=lambda candidate: -candidate.answer.score)
 
 
@@ -386,6 +392,7 @@ def before_others(
         if unit == "paragraph":
             answers = [replace(answer, unit=(0, len(answer.context))) for answer in answers]
         others = best_of_each([*answers, *hits], unit)[len(answers) :]
+
     last = answers[-1].score
     best = max((hit.score for hit in others), default=0.0)
     return answers + [replace(hit, score=last - (best - hit.score)) for hit in others]

@@ -139,6 +139,7 @@ class LexicalScores:
             hits.append(shard.answer(paragraph, score, text=self._text_of(number, paragraph)))
             if len(hits) == k:
                 break
+
         return hits
 
     def explained(self, query: int, k: int) -> Iterator[tuple[Answer, dict[str, float]]]:
@@ -272,6 +273,7 @@ class WordIndexes:
         if query.is_slot:
             title = self._title_like(query.subject)
             return Query.of(f"{title} [SEP] {query.relation}") if title else query
+
         text = query.text
         words = list(_WORD.finditer(text))
         names = [place for place, word in enumerate(words) if word[0][0].isupper()][:MOST_NAMES]
@@ -286,6 +288,7 @@ class WordIndexes:
                     # Ends such as that of Kievan Rus'.
                     end += not title[-1].isalnum() and text[end : end + 1] == title[-1]
                     return Query.of(f"{text[:begin]}{title}{text[end:]}")
+
         return query
 
     def _title_like(self, name: str) -> str:
@@ -298,6 +301,7 @@ class WordIndexes:
             titles |= {
                 shard.title_of(paragraph) for paragraph in index.of(term)[0][:NAMESAKES].tolist()
             }
+
         others = [
             title
             for title in titles
@@ -477,7 +481,9 @@ def _search_batch(
                     if ranking.may_grow(number, query):
                         limit = None if is_deepest else most(ranking.unit)
                         ranking.add(number, query, group.shards, spans, texts[number], limit)
+
         depth *= DEEPER
+
     return [ranking.answers() for ranking in rankings]
 
 
@@ -524,6 +530,7 @@ def batch_spans(
                 products_of=partial(index.products, number),
             )
             of_shards.append(spans)
+
         yield from map(list, zip(*of_shards, strict=True))
 
 

@@ -310,8 +310,10 @@ def best_units(
             hits.append(
                 shards[span.shard].answer(span.paragraph, score, span.characters, bounds, text)
             )
+
         if len(hits) == k:
             break
+
     return Units(hits, len(hits) == k or complete_above == -np.inf, complete_above)
 
 
@@ -333,6 +335,7 @@ def _best_of_each(
                 for number, shard in enumerate(shards)
             ]
         )
+
     _, first = np.unique(np.stack([shard_of[order], keys[order]]), axis=1, return_index=True)
     for span in _placed(shards, by_shard, shard_of, places, order[np.sort(first)]):
         yield span, (0, len(text_of(span.shard, span.paragraph)))
@@ -359,6 +362,7 @@ def _without_overlap(
             next_span = next(in_order, None)
         else:
             span = heapq.heappop(waiting)
+
         taken = taken_in[span.shard, span.paragraph]
         bounds = span.characters
         if unit == "sentence":
@@ -416,6 +420,7 @@ def _placed(
             spans_of[number] = map(
                 _PlacedSpan._make, zip((-spans.scores[in_shard]).tolist(), repeat(number), *columns)
             )
+
         if len(by_shard) == 1:
             yield from spans_of[0]
         else:

@@ -324,6 +324,7 @@ def _written(kb: str, found: Sequence[Result], context: int) -> Response:
                 f"the answer has more than {problems.MOST_ANSWERED:,} characters: ask for a "
                 "smaller context",
             )
+
     return Response(
         f'{{"kb": {json.dumps(kb)}, "results": [{", ".join(results)}]}}',
         media_type="application/json",
@@ -425,6 +426,7 @@ async def filled(table: FillRequest, services: Services) -> AsyncIterator[dict[s
             "the table has no subjects: give either subjects or rows",
             fields={"subjects": "none"},
         )
+
     rows = table.rows or [{"subject": subject} for subject in dict.fromkeys(table.subjects)]
     relations = list(
         chain.from_iterable(relations_asked(relation, table.values) for relation in table.relations)
@@ -511,12 +513,14 @@ async def readyz(request: Request, services: WithServices) -> dict[str, Any]:
         raise RefusedError(
             503, f"{services.batcher.problem}: start the service again if this goes on"
         )
+
     status: dict[str, Any] = {"status": "ready"}
     try:
         refuse_host(services.settings, request.headers.get("host", ""))
         refuse_key(services.settings, "/readyz", request.headers, "")
     except RefusedError:
         return status
+
     return status | {
         "kbs": [{"name": served.name, "problem": served.problem} for served in services.kbs]
     }

@@ -65,6 +65,7 @@ class _App(FastAPI):
             )
             for path in OPEN:
                 described["paths"][path]["get"]["security"] = []
+
         return dict(self.openapi_schema or {})
 
     @cached_property
@@ -108,9 +109,11 @@ def create_app(
         decisions.router,
     ):
         app.include_router(router)
+
     if settings.edit is not None:
         app.state.editor = editing.Editor(settings.edit, app.state.services)
         app.include_router(editing.router)
+
     app.add_route(DESCRIPTION, _description)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     # Shared with the page that `kbq fill` writes.

@@ -178,6 +178,7 @@ class Batcher:
             self._metrics.dropped.labels("queue full").inc()
             # By then there is room; refusals take time, too.
             raise OverloadedError(max(1, math.ceil(wait / 2)))
+
         if request.cost <= SMALL:
             self._small_at = request.since
         results: list[Result] = await self._outcome(request)
@@ -233,6 +234,7 @@ class Batcher:
             if not batch:
                 self._wake.clear()
                 continue
+
             for request in batch:
                 self._metrics.waited.observe(time.monotonic() - request.since)
             self._since = time.monotonic()
@@ -247,6 +249,7 @@ class Batcher:
             except Exception as error:  # nothing that happens keeps the next batch from its turn
                 log.exception("a batch failed")
                 outcomes = [error] * len(batch)
+
             if queries := sum(
                 len(request.part) for request in batch if isinstance(request, _Queries)
             ):
@@ -255,6 +258,7 @@ class Batcher:
                 if not any(isinstance(outcome, Exception) for outcome in outcomes):
                     # What was refused took no search, so it tells no pace.
                     self._paces.append((time.monotonic() - self._since) / self._searching)
+
             self._since = math.inf
             self._searching = 0.0
             self._batch = ()
@@ -266,6 +270,7 @@ class Batcher:
         for line in (self._small, self._large):
             while line and line[0].outcome.done():  # given up
                 line.popleft()
+
         is_small = bool(self._small) and (self._small_had < TOGETHER or not self._large)
         line = self._small if is_small else self._large
         if not line:
@@ -293,6 +298,7 @@ class Batcher:
                 line.remove(request)
                 batch.append(request)
                 self._small_had += request.cost if is_small else 0.0
+
         return batch
 
     def _give(self, request: _Waiting, outcome: Any) -> None:
@@ -305,6 +311,7 @@ class Batcher:
                 self._line_of(request).appendleft(request)
                 return
             outcome = request.results
+
         if request.outcome.done():
             return
         if isinstance(outcome, Exception):
@@ -348,6 +355,7 @@ def _searched(batch: Sequence[_Queries]) -> list[Any]:
     for request, problem in zip(batch, problems, strict=True):
         if problem is None:
             queries += request.searched_now
+
     results = _outcome_of(lambda: iter(list(searcher.results(queries, options)) if queries else ()))
     if isinstance(results, Exception):
         return [problem or results for problem in problems]

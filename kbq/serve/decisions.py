@@ -143,6 +143,7 @@ class DecisionsFile:
             end = file.seek(0, os.SEEK_END)
             file.seek(first)
             read = file.read(MOST_BYTES) + file.readline()
+
         whole = read[: read.rfind(b"\n") + 1]
         decisions = [decision for line in whole.splitlines() if (decision := _read(line))]
         return KeptDecisions(
@@ -184,6 +185,7 @@ class DecisionsFile:
                 f"{self._path.name} has more than {LONGEST_FILE:,} bytes: no more decisions are "
                 "kept in it"
             )
+
         self._look(file)
         new = [line for line in dict.fromkeys(lines) if _id(line) not in self._ids]
         end = file.seek(0, os.SEEK_END)
@@ -214,6 +216,7 @@ class DecisionsFile:
             self._before = (self._before + line)[-RECOGNISED:]
             if known := _id(line):
                 self._ids.add(known)
+
         if self._end < size:
             self._move_torn(file)
 
@@ -321,6 +324,7 @@ def _line(fields: dict[str, Any]) -> bytes:
             len(value) <= LONGEST if isinstance(value, str) else 0 <= value <= LARGEST
         ):
             raise KbqError(f"has a {name} that is too long, or no number of a place: leave it out")
+
     line |= {"object": decision.value, "page": line.get("page_id", "")}
     return json_line(line).encode("utf-8", "backslashreplace") + b"\n"
 

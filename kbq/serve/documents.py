@@ -81,6 +81,7 @@ class Drawer:
                 404,
                 f"there is no picture of {page_id!r:.80}: its PDF is not beside the knowledge base",
             )
+
         try:
             return self._drawn(
                 str(path), path.stat().st_mtime_ns, int(named["number"]), quotation, is_part
@@ -139,10 +140,12 @@ def draw_page(path: str, number: int, quotation: Quotation, is_part: bool) -> by
         raise CorpusError(
             f"it cannot be drawn ({first_line(error)}): check that it is a PDF"
         ) from None
+
     for left, top, right, bottom in boxes:
         rows = slice(max(0, math.floor(top)), math.ceil(bottom))
         marked = pixels[rows, max(0, math.floor(left)) : math.ceil(right)]
         marked[:] = marked * MARK // 255
+
     return _png(_part(pixels, boxes, scale) if is_part and boxes else pixels)
 
 
@@ -157,6 +160,7 @@ def _boxes(page: Any, quotation: Quotation, width: int, height: int) -> list[Box
             chr(raw.FPDFText_GetUnicode(textpage, letter))
             for letter in range(textpage.count_chars())
         )
+
     span = find_again(quotation, text)
     if span is None:
         return []
@@ -169,6 +173,7 @@ def _boxes(page: Any, quotation: Quotation, width: int, height: int) -> list[Box
         ]
         across, down = zip(*corners, strict=True)
         boxes.append((min(across) - 2, min(down) - 3, max(across) + 2, max(down) + 3))
+
     return boxes
 
 
@@ -204,6 +209,7 @@ def find_again(quotation: Quotation, text: str) -> tuple[int, int] | None:
         first_found = others.find(own[begin : end + around])
         if first_found >= 0:
             return found_at[first_found + first - begin], found_at[first_found + end - 1 - begin]
+
     return None
 
 

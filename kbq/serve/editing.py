@@ -152,10 +152,12 @@ class NewKb:
             raise RefusedError(
                 413, f"there are {MOST_FILES:,} documents already: build another knowledge base"
             )
+
         file = self.documents / path
         with writing_to(file, KbqError):
             make_folders(file.parent)
             write_received(file, content)
+
         self.files[path] = len(content)
 
     def refuse_built(self) -> None:
@@ -281,12 +283,14 @@ def why_not(path: str, size: int) -> str:
         or PurePath(path).drive
     ):
         return "has a name that no file may have here"
+
     if kind == "hidden":
         return "is hidden, or the lock of a program"
     if not is_document(PurePath(path)) and kind not in CORPORA:
         return OTHERS.get(kind) or (
             f"needs a further package: {INSTALL}" if lacks_library(kind) else UNKNOWN
         )
+
     return f"has {size:,} bytes, {LARGEST:,} at most are read: divide it" if size > LARGEST else ""
 
 
@@ -350,10 +354,12 @@ class Editor:
             raise RefusedError(
                 422, f"{name!r:.80} cannot be the name: write letters, digits, dots and hyphens"
             )
+
         if self._is_taken(name):
             raise RefusedError(
                 422, f"there is a knowledge base {name!r} already: choose another name"
             )
+
         documents = upload.documents
         kb = upload.kb
         del self._all[upload.name]
@@ -363,6 +369,7 @@ class Editor:
             move(documents, upload.documents)
             if kb.exists():  # left by a build that was stopped
                 move(kb, upload.kb)
+
         return upload
 
     def discard(self, upload: NewKb) -> None:

@@ -64,6 +64,7 @@ class SlotFiller:
                 [[answer for answer in each if answer.page_id == page_id] for each in of_slot]
                 for of_slot, page_id in zip(answers, pages, strict=True)
             ]
+
         return await asyncio.to_thread(self._decided, slots, answers, pages or [""] * len(slots))
 
     def _decided(
@@ -126,6 +127,7 @@ class TableFiller:
                     ]
                     cells = {"rows": empty, "column": columns[slot.relation.name]}
                     yield _cell(slot, of_slot, ids) | cells
+
             table = filling.finished(claims)
             counts = {
                 name: getattr(table.counts, name)

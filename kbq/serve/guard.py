@@ -74,10 +74,12 @@ def read_keys(path: Path) -> tuple[str, ...]:
                 "longer"
             )
         keys += [key] if key else []
+
     if not keys:
         raise KbqError(
             f"{path} has no key: write one, of at least {SHORTEST_KEY} letters and digits"
         )
+
     return tuple(keys)
 
 
@@ -196,6 +198,7 @@ class Guard:
                 raise RefusedError(
                     413, f"the request has more than {most:,} bytes: send less at once"
                 )
+
         return bytes(content)
 
     async def _while_connected(
@@ -254,10 +257,12 @@ class Guard:
                     answer["Access-Control-Allow-Origin"] = "*"  # some clients send no Origin
                 if self._settings.keys and path not in OPEN:
                     answer.setdefault("Cache-Control", "no-store")
+
             body = memoryview(message.get("body", b""))
             while len(body) > PIECE:
                 await send({**message, "body": bytes(body[:PIECE]), "more_body": True})
                 body = body[PIECE:]
+
             exchange.is_sent = message["type"] == "http.response.body" and not message.get(
                 "more_body"
             )

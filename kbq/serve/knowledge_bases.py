@@ -172,13 +172,16 @@ class OpenedKb:
                     for page_id, fields in all_fields
                     if all(has_value(fields, *pair) for pair in choice[1])
                 }
+
             if not chosen:
                 raise RefusedError(
                     422, f"{self.name} has no page with these metadata: see `kbq pages`"
                 )
+
             while len(self._parts) >= PARTS:
                 del self._parts[next(iter(self._parts))]
             self._parts[choice] = self.kb.with_pages(sorted(chosen))
+
         return self._parts[choice]
 
 
@@ -225,6 +228,7 @@ class ServedKb:
             self._pause = AGAIN
         elif not self.problem or now < self._next:
             return
+
         self._next, self._pause = now + self._pause, min(2 * self._pause, MOST_AGAIN)
         try:
             opened = await asyncio.to_thread(self._checked)
@@ -239,6 +243,7 @@ class ServedKb:
                 extra={"kb": self.name, "problem": str(error)},
             )
             return
+
         self._opened = opened
         self.problem = ""
         metrics.reopened.labels(self.name, "opened").inc()

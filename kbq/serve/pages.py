@@ -191,6 +191,7 @@ async def ask(
             "examples": served.titles.spread(6),
         }
         return html_page("ask.html", request, services, served, view)
+
     request.state.queries = [text]  # kept for the log
     (result,) = await services.batcher.found(served, [text], SearchOptions(form.k))
     cards: dict[str, list[Answer]] = {}  # places of the same answer, best first
@@ -343,6 +344,7 @@ def _read(content: bytes, suffix: str, sheet: str, titles: Titles) -> dict[str, 
             table = read_table(f"{path}#{chosen}" if chosen else path, notes.append)
         except KbqError as error:
             raise RefusedError(422, str(error).replace(str(path), "the file")) from None
+
     refuse_more("cells", len(table.rows) * len(table.columns), MOST_SHOWN)
     rows = [[cell_text(row.get(name)) for name in table.columns] for row in table.rows]
     return {
@@ -459,12 +461,14 @@ def _exported(asked: ExportRequest, searcher: Searcher) -> dict[str, Any]:
             raise RefusedError(
                 422, f"values[{number}] is no claim ({error}): send it as /v1/fill gave it"
             ) from None
+
     if asked.to == "rdf":
         return {
             "lines": list(ntriples(claims, relations.values(), asked.ids)),
             "left_out": [],
             "lacking": {},
         }
+
     source = Source(kbq.__version__, "", "", "", datetime.now(UTC).isoformat(timespec="seconds"))
     return quickstatements(claims, source, relations.values(), asked.ids)._asdict()
 
@@ -477,6 +481,7 @@ async def endpoints(request: Request, services: WithServices) -> Response:
         for method, facts in methods.items():
             summary = str(facts.get("description", "")).split("\n\n")[0]
             routes.append({"method": method.upper(), "path": path, "summary": summary})
+
     served = services.kbs.named()
     has_several = len(list(services.kbs)) > 1
     examples = [page.title for page in served.titles.spread(2)]

@@ -137,6 +137,7 @@ def name_of(query: object) -> Name:
         most = float(limit) if limit else 0
     except (TypeError, ValueError, OverflowError):
         most = 0
+
     return Name(
         text if isinstance(text, str) else "",
         most,
@@ -169,6 +170,7 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Pag
         others = [other for other in name.properties if not is_empty(other.v)]
         for page in pages[number][:CHECKED]:
             asked += [(number, page, other, relation_named(other.pid, "many")) for other in others]
+
     slots = [Slot(subject_of(page.title), relation) for _, page, _, relation in asked]
     claims = await filler.claims(slots, [page.page_id for _, page, _, _ in asked])
     agrees: dict[tuple[int, str], dict[str, bool]] = {}
@@ -177,6 +179,7 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Pag
             agrees.setdefault((number, page.page_id), {})[other.pid] = _is_said(
                 other.v, said, filler.served.kb.searcher.titles
             )
+
     known = filler.served.kb.searcher.pages
     of_names = [
         [
@@ -290,6 +293,7 @@ class _Reconciliation:
                 400,
                 "the request has neither queries nor extend: send one of them as a field of a form",
             )
+
         return self._manifest()
 
     def _read(self, field: str) -> dict[str, Any]:
@@ -395,6 +399,7 @@ class _Reconciliation:
             chosen = sent.chosen
             named = relation_named(sent.id, "one" if chosen.limit == 1 else "many")
             columns.append((sent.id, replace(named, min_probability=chosen.probability), chosen))
+
         cells = [(page_id, *column) for page_id in pages for column in columns]
         refuse_long([page.title for page in pages.values()], [column for column, _, _ in columns])
         slots = [
@@ -407,6 +412,7 @@ class _Reconciliation:
         for (page_id, column, _, chosen), said in zip(cells, claims, strict=True):
             accepted = [claim for claim in said if claim.accepted][: chosen.limit or None]
             rows[page_id][column] = [_cell(claim, chosen.content) for claim in accepted]
+
         return _json(
             {"meta": [{"id": column, "name": column} for column, _, _ in columns], "rows": rows}
         )
@@ -492,6 +498,7 @@ def _cell(claim: Claim, content: Content) -> dict[str, Any]:
                 f"{claim.start}-{claim.end}"
             )
         }
+
     if content == "probability":
         return {} if claim.probability is None else {"float": claim.probability}
     if isinstance(claim.normal, PageValue):

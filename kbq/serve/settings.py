@@ -72,16 +72,19 @@ class ServeSettings(ServiceOptions):
                 "machine: leave one of them out, or build with `kbq build`",
                 is_usage=True,
             )
+
         if not is_loopback(self.host) and not self.keys:
             raise KbqError(
                 f"{self.host or 'every address'} can be reached by others: give an --api-key-file",
                 is_usage=True,
             )
+
         if self.host in EVERYWHERE and not self.public_url:
             raise KbqError(
                 "a service at every address needs --public-url, the address that others use",
                 is_usage=True,
             )
+
         for name, url in (
             ("public-url", self.public_url),
             *(("allow-origin", origin) for origin in self.allow_origin),

@@ -183,6 +183,7 @@ class _Table:
             for word in dict.fromkeys(with_bare(words_of(shards[shard].titles[number]))):
                 keys.append(_key(word))
                 pages.append(page)
+
         order = np.argsort(np.frombuffer(keys, np.uint64), kind="stable")
         self._keys = np.frombuffer(keys, np.uint64)[order]
         self._pages = np.frombuffer(pages, np.int64)[order]

@@ -198,6 +198,7 @@ class Tools:
             (answers,) = await self._batcher.ask(
                 self._served.now, [query], SearchOptions(limit, "page")
             )
+
         results = []
         for answer in answers:
             (first, last), url = answer.window(AROUND), _url(answer.page_id, answer.metadata)
@@ -206,6 +207,7 @@ class Tools:
             results.append(
                 FoundPage(answer.page_id, answer.title, url, answer.text, probability, text)
             )
+
         return FoundPages(results)
 
     async def fetch(self, id: PageId) -> FetchedPage:
@@ -218,6 +220,7 @@ class Tools:
             raise ToolError(
                 f"{opened.name} has no page {id!r:.80}: take the id of one that search has found"
             )
+
         page = opened.page(id)
         return FetchedPage(
             page.page_id,
@@ -264,6 +267,7 @@ class Tools:
                 f"the table has {cells} cells, at most {MOST_CELLS} are filled at once: ask for "
                 "fewer"
             )
+
         rows = []
         for subject, claims in zip(
             subjects, await self._claims(subjects, relations, "one"), strict=True
@@ -273,6 +277,7 @@ class Tools:
                 for of_cell in claims
             ]
             rows.append(FilledRow(subject, dict(zip(relations, facts, strict=True))))
+
         return FilledTable(
             rows, cells, sum(fact is not None for row in rows for fact in row.cells.values())
         )
@@ -298,6 +303,7 @@ class Tools:
             queries = [query for slot in slots for query in slot.queries]
             await asyncio.to_thread(readable_queries, queries, tokenizers)
             claims = await SlotFiller(opened, self._batcher).claims(slots)
+
         return [claims[first : first + len(asked)] for first in range(0, len(claims), len(asked))]
 
 

@@ -81,6 +81,7 @@ def link_folder(source: Path, target: Path, leave_out: Callable[[str], bool]) ->
         except OSError:
             shutil.copyfile(path, second)
             sync(second)
+
     sync_folder(target)
 
 

@@ -133,6 +133,7 @@ class LimitedProcess:
         finally:
             clock.cancel()
             clock.join()
+
         if error is not None:
             raise error
         return returned
@@ -214,11 +215,13 @@ def _answer(requests: IO[bytes], answers: IO[bytes]) -> None:
             problem = error
         except Exception:
             problem = RuntimeError(f"{type(error).__name__}: {first_line(error)}")
+
     try:
         pickle.dump((returned, problem), answers)
         answers.flush()
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
+
     _limit("RLIMIT_CPU", None)
 
 

@@ -193,6 +193,7 @@ def read_any_lines(
             text, _ = decode(b"".join([line, *(other for _, other in lines)]))
             yield from enumerate(io.StringIO(text, newline=""), start=1)
             return
+
         if not guess and is_ascii and not line.isascii():
             try:
                 line.decode("utf-8")
@@ -200,6 +201,7 @@ def read_any_lines(
             except UnicodeDecodeError:
                 guess = guessed(line)
                 note(f"{name}:{number} is not UTF-8: the file is read as {guess}, which is a guess")
+
         if guess:
             yield number, line.decode(guess, "replace")
         else:
@@ -281,6 +283,7 @@ def parse_json_lines(
     if begun and ARRAY.match(begun[0][1]):
         yield from _parsed_array(chain(begun, lines), source, error, on_bad_line)
         return
+
     pairs, twins = tee(chain(begun, numbered))
     reader = jsonlines.Reader((line for _, line in pairs), loads=_parsed)
     for number, line in twins:
@@ -334,6 +337,7 @@ def _parsed_array(
             fields = None
             end = position
             problem = _problem(reason)
+
         if not problem and not isinstance(fields, dict):
             problem = f"{fields!r:.40} is not a JSON object"
         last = behind(end)
@@ -346,6 +350,7 @@ def _parsed_array(
                 )
             )
             return
+
         yield number, cast(dict[str, object], fields)
         position = behind(last + 1) if text[last] == "," else last
 
@@ -366,6 +371,7 @@ def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -
             from backports import zstd
         options: Any = {zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW}
         return cast(IO[bytes], zstd.ZstdFile(stream, options=options))
+
     if head.startswith(b"PK\x03\x04"):
         return _only_member(stream, name, error)
     return stream

@@ -60,6 +60,7 @@ def _free_of_groups() -> Iterator[float]:
         groups = (PROC / "self/cgroup").read_text().splitlines()
     except OSError:
         return
+
     for group in groups:
         _, controllers, path = group.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
@@ -120,12 +121,14 @@ def map_file(path: Path) -> NDArray[np.uint8]:
         if not size:  # nothing cannot be mapped
             return np.empty(0, np.uint8)
         address = _library().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+
     if address == FAILED:
         number = ctypes.get_errno()
         # Some file systems, such as VirtualBox's shared folders, map no files.
         if number == errno.ENODEV:
             return np.frombuffer(path.read_bytes(), np.uint8)
         raise OSError(number, os.strerror(number), str(path))
+
     memory = (ctypes.c_uint8 * size).from_address(address)
     weakref.finalize(memory, _library().munmap, address, size).atexit = False
     mapped = np.ctypeslib.as_array(memory)

@@ -29,11 +29,13 @@ def cache_folder() -> Path:
         folder = Path(os.environ.get("KBQ_CACHE") or platformdirs.user_cache_dir("kbq"))
     except RuntimeError:
         folder = Path("~")
+
     if folder.parts[:1] == ("~",):
         raise KbqError(
             "there is no folder for the cache, as there is no HOME: set KBQ_CACHE to a folder of "
             "yours"
         )
+
     return folder
 
 

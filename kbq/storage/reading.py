@@ -46,6 +46,7 @@ def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
             f"{path} cannot be read, memory is short: end other programs, or use a machine with "
             "more"
         )
+
     if isinstance(error, OSError) and number in CANNOT_READ:
         return f"{path} cannot be read ({error.strerror}): {CANNOT_READ[number]}"
     if isinstance(error, FileNotFoundError | NotADirectoryError):

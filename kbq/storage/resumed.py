@@ -42,6 +42,7 @@ def resumed(
             f"{path} is {'a folder' if path.is_dir() else 'not a file'}: give --out the name of a "
             "file"
         )
+
     with writing_to(path.parent, KbqError, "choose another --out"):
         make_folders(path.parent)
     with writing_to(path, KbqError, goes_on=True), open_to_grow(path) as file, writing_alone(path):
@@ -53,6 +54,7 @@ def resumed(
                 if not anew:
                     raise
                 file.truncate(0)
+
         if begun is None:
             write_json(facts, description)
         yield file, dict(description) if begun is None else begun
@@ -73,6 +75,7 @@ def _begun(
         written = read_object(facts)
     except (OSError, ValueError) as error:
         raise KbqError(f"{facts} is damaged ({error!r:.80}): {advice}") from None
+
     names = dict.fromkeys((*description, *written))
     differing = [name for name in names if written.get(name, ...) != description.get(name, ...)]
     if others := [
@@ -84,4 +87,5 @@ def _begun(
             f"{path} was made by a run that differs in {', '.join(others)} (see {facts.name}): "
             f"{advice}"
         )
+
     return written

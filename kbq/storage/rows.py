@@ -79,6 +79,7 @@ def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
         import pyarrow.parquet
     except ImportError:
         raise KbqError(f"{path} {NEEDS_PYARROW}") from None
+
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             groups = [
@@ -93,6 +94,7 @@ def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
         raise KbqError(
             f"{path} cannot be read ({reason}): check that it is a Parquet file"
         ) from None
+
     if any("binary" in str(field.type) for field in table.schema):
         rows = [{name: _as_text(value) for name, value in row.items()} for row in rows]
     return rows, table
@@ -170,6 +172,7 @@ def read_rows(
         raise error(
             f"{name} is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV"
         )
+
     try:
         if _suffix(str(path_and_sheet(source)[0])) == ".xlsx":
             return _xlsx(source, error, on_bad_row, has_header, finds_header)
@@ -184,6 +187,7 @@ def read_rows(
             )
     except KbqError as problem:
         raise error(problem.typed) from None
+
     is_json = SUFFIXES.get(suffix) == "jsonl"  # JSON lines are UTF-8
     if is_json:
         lines = (
@@ -191,6 +195,7 @@ def read_rows(
         )
     else:
         lines = read_any_lines(source, error, note)
+
     has_mark = False
     for first in lines:
         has_mark = has_mark or first[1].startswith(MARK)
@@ -200,6 +205,7 @@ def read_rows(
         if is_json:
             return Rows(name, (), iter(()), Dialect("jsonl"))
         raise error(f"{name} is empty: {NOTHING}")
+
     text = first[1].removeprefix(MARK)
     if is_json or re.match(r"\s*(\{|\[\s*(\{|\]|$))", text):
         stripped = (
@@ -207,6 +213,7 @@ def read_rows(
         )
         numbered = parse_json_lines(stripped, source, error, on_bad_row or refuse)
         return Rows(name, (), numbered, Dialect("jsonl", has_mark=has_mark))
+
     pieces = chain(_LINE.findall(text), (line for _, line in lines))
     header = next(pieces)
     number = first[0]
@@ -215,6 +222,7 @@ def read_rows(
         header = next(pieces, "")
         number = number + 1
         delimiter = said[1]
+
     above = 0
     if finds_header and not delimiter:
         head = [header, *islice(pieces, HEAD)]
@@ -222,6 +230,7 @@ def read_rows(
         header = head[above]
         pieces = chain(head[above + 1 :], pieces)
         number = number + above
+
     dialect = _dialect(header, suffix, has_mark, delimiter)
     values = _values(chain([header], pieces), name, dialect, error, number)
     rows = _separated(values, name, dialect, error, on_bad_row, has_header, finds_header)
@@ -380,10 +389,12 @@ def _separated(
                         f"a value is right of the last column that has a name, {columns[-1]!r}: "
                         "name its column"
                     )
+
                 problem = error(f"{name}:{number}: {what}")
                 on_bad_row(problem) if on_bad_row else problems.append(problem.typed)
             elif row:  # a blank line is not a row
                 yield number, dict(zip(columns, row, strict=False))
+
         if problems:
             raise error(f"{name} has {len(problems)} rows that cannot be used", problems)
 

@@ -75,6 +75,7 @@ def _opened(path: Path) -> Iterator[tuple[Callable[..., Any], zipfile.ZipFile]]:
         import openpyxl
     except ImportError:
         raise KbqError(f"{path} {NEEDS_OPENPYXL}") from None
+
     try:
         with path.open("rb") as file:  # openpyxl would leave it open where it fails
             if file.read(len(COMPOUND)) == COMPOUND:
@@ -116,6 +117,7 @@ def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
         from openpyxl.styles import Font
     except ImportError:
         raise KbqError(f"{path} {NEEDS_OPENPYXL}") from None
+
     book = Workbook(write_only=True)
     sheet = book.create_sheet("kbq")
     sheet.freeze_panes = "A2"  # the header stays in sight
@@ -133,7 +135,9 @@ def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
                 cells.append(cell)
             else:
                 cells.append(value)
+
         sheet.append(cells)
+
     saved = io.BytesIO()
     book.save(saved)
     # The same rows give the same bytes: openpyxl writes when it saves.
@@ -163,6 +167,7 @@ def _title(path: Path, book: Any, wanted: str) -> str:
             f"{path} has {len(filled)} sheets, {names}: name the one to read, such as "
             f"{path}#{filled[0]}"
         )
+
     return str(filled[0] if filled else book.worksheets[0].title)
 
 
@@ -204,6 +209,7 @@ def _merged(archive: zipfile.ZipFile, title: str) -> Merged:
                 for row in range(top, bottom + 1):
                     merged[row].append((left, right, top))
             element.clear()
+
     return merged
 
 
@@ -222,14 +228,17 @@ def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[i
                 cells[left - 1] if number == top else firsts.get((left, top))
             )
             cells[left - 1 : right] = [value] * (right - left + 1)
+
         cells += [None] * (width - len(cells))
         for formula, value in zip(with_formulas, cells, strict=False):
             if value is None and formula.data_type == "f":
                 where = f"{path} has a formula without its value in {formula.coordinate}"
                 raise KbqError(f"{where}: open and save it in a spreadsheet")
+
         if any(value not in (None, "") for value in cells):
             width = width or len(cells)
             found.append((number, cells))
+
     return found
 
 
@@ -257,6 +266,7 @@ def shown(value: Any, format: str) -> Any:
         and not re.search("[hs]", letters)
     ):
         return f"{value.year}-{value.month:02}" if "m" in letters else value.year
+
     return value
 
 
@@ -316,6 +326,7 @@ def _digits_shown(number: Decimal, groups: Sequence[str]) -> list[str] | None:
             several.append(text[-len(group) :])
             text = text[: -len(group)]
         return [text, *reversed(several)]
+
     pattern = groups[0].rstrip(",")
     thousands = len(groups[0]) - len(groups[0].rstrip(","))
     before, point, after = pattern.partition(".")
@@ -348,4 +359,5 @@ def _clock_shown(value: timedelta | time, format: str) -> str:
         size = UNITS.get(letters[:1], 1)
         count = seconds // size % (10**9 if part["all"] else 24 if size == 3600 else 60)
         text += f"{count:0{len(letters)}}" if letters else part["quoted"] or part["other"] or ""
+
     return text

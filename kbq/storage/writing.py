@@ -52,6 +52,7 @@ def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
     if fcntl is None:
         yield
         return
+
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe of this name would be waited for
     try:
         outcome = _lock(handle)
@@ -153,11 +154,13 @@ def open_to_grow(path: Path) -> BinaryIO:
                 f"{path} is a link, which kbq does not write into: {advice}"
             ) from None
         raise
+
     facts = os.fstat(handle)
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
         os.close(handle)
         what = "has another name, too" if stat.S_ISREG(facts.st_mode) else "is not a file"
         raise StrangeFileError(f"{path} {what}, and kbq would write into it: {advice}")
+
     return os.fdopen(handle, "r+b")
 
 

@@ -160,6 +160,7 @@ def common_words(gold: list[str], guess: list[str]) -> set[str]:
             row -= 1
         else:
             column -= 1
+
     return words
 
 
@@ -179,4 +180,5 @@ def subsequence_lengths(gold: list[str], guess: list[str]) -> list[list[int]]:
         for column, other in enumerate(guess):
             row.append(above[column] + 1 if word == other else max(above[column + 1], row[column]))
         lengths.append(row)
+
     return lengths

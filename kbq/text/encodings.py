@@ -46,9 +46,11 @@ def decode(content: bytes, declared: str = "", wanted: str = "") -> tuple[str, s
             raise KbqError(
                 f"it is not in {wanted} (byte {reason.start + 1:,}): choose another --encoding"
             ) from None
+
     for mark, name in MARKS.items():
         if content.startswith(mark):
             return content.decode(name, "replace").removeprefix("\ufeff"), ""
+
     if (wide := _wide(content[:LOOKED_AT])) and not declared:
         return content.decode(wide, "replace"), wide
     for name in filter(None, (_known(declared), "utf-8")):
@@ -56,6 +58,7 @@ def decode(content: bytes, declared: str = "", wanted: str = "") -> tuple[str, s
             return content.decode(name), ""
         except UnicodeDecodeError:
             continue
+
     guess = guessed(content)
     return content.decode(guess, "replace"), guess
 

@@ -46,6 +46,7 @@ class RecomputedAttention(torch.autograd.Function):
             matrices = [matrix[some].flatten(0, 1) for matrix in (q, k, v, result, gradients[0])]
             seen = None if mask is None else mask[some].expand(-1, heads, -1, -1).flatten(0, 1)
             parts.append(_backward(*matrices, mask=seen, scale=ctx.scale))
+
         grads = [torch.cat(part) for part in zip(*parts, strict=True)]
         return (
             *(grad.view(matrix.shape) for grad, matrix in zip(grads, (q, k, v), strict=True)),

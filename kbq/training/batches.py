@@ -134,10 +134,12 @@ def read_examples(files: Files, doubtful: bool = False) -> tuple[list[Passage], 
                 f"{path} is neither SQuAD JSON, QED, MRQA nor JSON lines of passages with "
                 f"questions: {type(error).__name__} {error}"
             ) from None
+
     if not passages:
         raise TrainingError(
             f"{', '.join(map(str, paths))}: no passage has a question with an answer in it"
         )
+
     return passages, Repairs(**repairs)
 
 
@@ -175,6 +177,7 @@ def _raw_passages(path: Path) -> Iterator[RawPassage]:
     if first[1].strip() == "{" or SQUAD.search(first[1][:200]):
         yield from _squad(parsed_json(whole_text(lines, source, TrainingError, "\n")))
         return
+
     # Lines with the same title and text are one passage.
     merged: dict[tuple[str, str], RawPassage] = {}
     for title, text, group, questions in _lines(lines, source):
@@ -280,6 +283,7 @@ def _query(
     if question.get("start_inferred") and not doubtful:
         repairs["doubtful"] += 1
         return None
+
     places: dict[tuple[int, int], None] = {}  # each once
     answers = []
     for answer, expected in expected_answers:
@@ -293,6 +297,7 @@ def _query(
         repairs["placed" if expected is None else "right" if start == expected else "moved"] += 1
         answers.append(answer)
         places[start, start + len(answer)] = None
+
     if not places:
         return None
     query_text = clean_text(question["question"])
@@ -412,6 +417,7 @@ def prepare(
             if not text.ids:  # nothing that could be an answer
                 unusable += len(passage.queries)
                 continue
+
             queries = list[tuple[int, ...]]()
             answers = list[int]()
             golds = list[tuple[tuple[int, int], ...]]()
@@ -429,6 +435,7 @@ def prepare(
                 queries.append(tuple(ids))
                 golds.append(tuple(token_span(text, *characters) for characters in query.places))
                 answers.append(numbers.setdefault(query.answers[0].lower(), len(numbers)))
+
             passage_windows = tuple(windows(tokenizer, title.ids, text, shape))
             total = sum(
                 len(window.ids)
@@ -446,6 +453,7 @@ def prepare(
                         tuple(negatives),
                     )
                 )
+
     return prepared, (unusable, surplus)
 
 
@@ -489,6 +497,7 @@ def batches(
             units += (
                 [unit] if _padded(passages, unit) <= max_tokens else [[index] for index in unit]
             )
+
     rng.shuffle(units)
     chunk_size = max(1, 60 * max_tokens // 600)  # about 60 batches are sorted by length at a time
     epoch: list[list[int]] = []
@@ -503,6 +512,7 @@ def batches(
                 packed.append([])
             packed[-1] += unit
         epoch += packed
+
     rng.shuffle(epoch)
     yield from epoch
 

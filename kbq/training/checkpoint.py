@@ -43,6 +43,7 @@ def read_checkpoint(
         raise TrainingError(
             f"{path} is damaged ({first_line(error)}): delete it to start again"
         ) from None
+
     if before != now:
         changed = [
             f"{name} {before.get(name)} then, {now.get(name)} now"
@@ -53,6 +54,7 @@ def read_checkpoint(
             f"{path} was written with other settings ({'; '.join(changed)}): use these again, or "
             "delete it to start again"
         )
+
     if state["data"] != run["data"]:
         raise TrainingError(f"{path} was written with other {trained_on}: delete it to start again")
     return state

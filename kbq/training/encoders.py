@@ -108,6 +108,7 @@ def reader_outputs(
                     for outputs in _read(reader, passages[first : first + AT_A_TIME]):
                         file.write(outputs.tobytes())
                     sync_open(file)
+
     report(len(passages), len(passages))
     parts = np.split(np.asarray(np.memmap(path, np.float16, "r")), ends[:-1] // 2)
     return ReaderOutputs(
@@ -186,6 +187,7 @@ class EncoderRun(batches.PassageRun):
         with autocast(self.model.device):
             vectors, logits = self.model.phrases(*batch.windows)
             query_vectors = self.model.queries(*batch.queries)
+
         vectors = vectors.float().flatten(0, 1)
         logits = logits.float()
         owned = batch.passage_of_token >= 0
@@ -218,11 +220,13 @@ class EncoderRun(batches.PassageRun):
                 losses["distilled"] = distillation_loss(
                     scores, teacher[side], own_passage, temperature, trust
                 )
+
             losses["negatives"] = negatives_loss(
                 scores, gold, elsewhere, queries @ queued.T, with_queue
             )
             losses["tokens"] = negatives_loss(scores, gold, owned, scores[:, :0], same)
             sides.append(losses)
+
         first_golds = (vectors[gold.int().argmax(dim=1)].detach() for gold in golds)
         self.queue.append((*first_golds, batch.answer_of_query))
         labels = (
@@ -324,6 +328,7 @@ def train_encoders(
                     "the encoder does not distinguish capital letters: leave out --truecase"
                 )
             model.query_tokenizer.casing = usual_forms(passage.text for passage in passages)
+
         prepared, left_out = batches.prepare(
             model.query_tokenizer, model.config.window, passages, settings.max_queries
         )
@@ -350,6 +355,7 @@ def train_encoders(
         model.save(folder / "model", weights)
         saved = Model.open(folder / "model", device)  # scored as it was written
         scores = evaluate_reading(saved, dev_passages)
+
     return TrainingOutcome(len(prepared), queries, repairs, *left_out, run.steps, points, scores)
 
 

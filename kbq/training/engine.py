@@ -66,6 +66,7 @@ class Optimizer:
                     "OUT.partial, if there is one, and start again with a --learning-rate below "
                     f"{self._learning_rate:g}"
                 )
+
         self._loss = torch.zeros(())
         self.adam.step()
         self.adam.zero_grad(set_to_none=True)
@@ -184,6 +185,7 @@ class Run(ABC):
             self.between_rounds()
         else:
             self.load_state(state)
+
         saved = time.monotonic()
         while not self.is_finished:
             for step_batches in self._steps_left():
@@ -196,6 +198,7 @@ class Run(ABC):
             self.between_rounds()
             write_checkpoint(checkpoint, identity | self.state())
             saved = time.monotonic()
+
         for module in self.modules:
             module.eval()
 
@@ -223,6 +226,7 @@ class Run(ABC):
             for name, loss in losses.items():
                 sums[name] = sums.get(name, 0.0) + _part(loss.detach(), queries, sum(counts))
             size += tokens
+
         self.optimizer.step()
         means = dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True))
         return StepReport(self.optimizer.done, self.steps, means, size, self.dev_score)

@@ -46,6 +46,7 @@ def output_folder(out: Path) -> Iterator[Path]:
         except BaseException:
             remove_empty_folder(folder)
             raise
+
         move(folder / "model", out)
         remove_folder(folder)
 

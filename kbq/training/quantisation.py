@@ -179,6 +179,7 @@ class DevSample:
             open_right += normalise_answer(self._phrase(anywhere, end_scores[row])) in texts
             in_top += number in passage_of[begins[top[row]]]
             gold_right += normalise_answer(self._phrase(within, end_scores[row])) in texts
+
         return open_right, in_top, gold_right
 
     def _phrase(self, start: int, end_scores: Floats) -> str:
@@ -210,6 +211,7 @@ def quantisation_of(model: Model, passages: Sequence[Passage]) -> tuple[FilterPo
             model.config, filter_threshold=-math.inf, edge_threshold=-math.inf
         )
         return points
+
     good = [
         point
         for point in points
@@ -250,6 +252,7 @@ def filter_curve(dev_sample: DevSample, penalty: float) -> tuple[FilterPoint, ..
         kept = int(mask.sum())
         share = round(100 * kept / len(chances), 2)
         points.append(FilterPoint(threshold, share, round(kept / passages, 2), *scores))
+
     return tuple(points)
 
 
@@ -281,6 +284,7 @@ def encode_tokens(model: Model, passages: Sequence[Passage]) -> EncodedTokens:
     for text, begin in zip(texts, begins, strict=False):
         tokens.starts[begin : begin + len(text.ids)] = text.starts
         tokens.ends[begin : begin + len(text.ids)] = text.ends
+
     flat = [
         (int(begin) + window.position, window)
         for begin, group in zip(begins, windows_of, strict=False)
@@ -300,6 +304,7 @@ def encode_tokens(model: Model, passages: Sequence[Passage]) -> EncodedTokens:
             logits,
             chance == chance.max(),
         )
+
     return tokens
 
 
@@ -341,6 +346,7 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
             for (number, _), vector in zip(queries, vectors, strict=True)
         ]
         kept = manifest.counts.rows / max(1, manifest.counts.tokens)
+
     found = [[hit.page_id for hit in best] for best in hits]
     first, top_5 = (
         _percent(

@@ -101,6 +101,7 @@ class ReaderRun(batches.PassageRun):
                 for scores, side, gold in zip(logits, teacher, golds, strict=True)
             ]
             losses["distilled"] = (distilled[0] + distilled[1]) / 2
+
         return losses, batch.size
 
 
@@ -122,6 +123,7 @@ def reading_examples(
                     windows, tokens, (query,), (answer,), (places,), str(len(examples))
                 )
             )
+
     return examples
 
 
@@ -182,6 +184,7 @@ def train_reader(
             command, init, digests, settings, outcome=dataclasses.asdict(outcome)
         )
         write_facts(folder / "model", facts)
+
     return outcome
 
 
@@ -204,6 +207,7 @@ def evaluate_reader(
             for answer, (query, _) in zip(answers, batch, strict=True)
             if answer is not None
         ]
+
     em, f1 = answer_scores([answer for answer, _ in pairs], [golds for _, golds in pairs])
     return em, f1, len(pairs)
 
@@ -228,6 +232,7 @@ def read_answers(reader: Reader, pairs: Sequence[tuple[str, str]]) -> list[str |
         text = pairs[place][1]
         start, end = best_span(logits)
         answers[place] = text[pieces[text].starts[start] : pieces[text].ends[end]]
+
     return answers
 
 

@@ -82,6 +82,7 @@ def train_sparta(
         raise TrainingError(
             "all tokens of a window count for one sentence only: give --marked, too", is_usage=True
         )
+
     with output_folder(Path(out)) as folder:
         digests = example_digests(examples)
         torch.manual_seed(settings.seed)
@@ -93,10 +94,12 @@ def train_sparta(
             raise TrainingError(
                 "no query has its answer within a sentence: SPARTA learns only from such queries"
             )
+
         if is_new:
             calibrate_bias(
                 model, [window for example in prepared[:64] for window in example.windows]
             )
+
         run = SpartaRun(model, prepared, settings)
         run.run(folder / "checkpoint.pt", on_step)
         queries = sum(len(example.queries) for example in prepared)
@@ -106,6 +109,7 @@ def train_sparta(
         facts = training_facts(command, init, digests, settings, outcome=asdict(outcome))
         model.config = replace(model.config, training=earlier | facts)
         model.save(folder / "model")
+
     return outcome
 
 
@@ -117,10 +121,12 @@ def _initial_model(init: str, marked: bool, settings: SpartaSettings) -> tuple[S
         return SpartaModel.new(
             init, SpartaConfig(window, marked, all_tokens=settings.all_tokens)
         ), True
+
     model = SpartaModel.open(Path(init), "cpu")
     if model.config.marked != marked:
         how = "with --marked: give it" if model.config.marked else "without --marked: leave it out"
         raise TrainingError(f"{init} was trained {how}")
+
     if model.config.all_tokens != settings.all_tokens or settings.window not in (
         0,
         model.config.window.length,
@@ -129,6 +135,7 @@ def _initial_model(init: str, marked: bool, settings: SpartaSettings) -> tuple[S
             f"a window of {model.config.window.length} and all_tokens {model.config.all_tokens}"
         )
         raise TrainingError(f"{init} was trained with {trained}: go on with these")
+
     return model, False
 
 
@@ -172,11 +179,13 @@ def prepare(model: SpartaModel, passages: Sequence[Passage]) -> list[SentenceExa
             if gold and terms:
                 queries.append(terms)
                 golds.append(tuple(gold))
+
         if queries:
             tokens = sum(len(window.ids) for window in windows)
             examples.append(
                 SentenceExample(windows, tokens, tuple(queries), tuple(golds), passage.group)
             )
+
     return examples
 
 
@@ -215,6 +224,7 @@ class SpartaRun(PassageRun):
                 gold[row, [first + place for place in places]] = True
                 row += 1
             first += len(example.sentences)
+
         windows = [window for example in batch for window in example.windows]
         device = self.model.network.bias.device
         tensors = self.model.tensors(windows)
@@ -225,6 +235,7 @@ class SpartaRun(PassageRun):
         if self.negatives:
             source = torch.Generator().manual_seed(self.settings.seed * 2**20 + self.optimizer.done)
             counted = gold | drawn_negatives(gold, near, self.negatives, source)
+
         loss = marginal_losses(scores, gold.to(device), counted.to(device))
         return {"sentences": loss.mean()}, sum(example.tokens for example in batch)
 

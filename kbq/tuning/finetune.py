@@ -176,6 +176,7 @@ def finetune(
             "a tenth of each of several files is set aside to score on: leave dev=… out",
             is_usage=True,
         )
+
     with output_folder(out) as folder:
         untuned = kb
         kb = _with_own_query_encoder(kb)
@@ -200,6 +201,7 @@ def finetune(
                 f"k is {settings.k}, the knowledge base holds {kb.manifest.counts.rows} phrases: "
                 "all of them compete"
             )
+
         all_golds = [gold for lesson in lessons for gold in [*lesson.golds, *lesson.dev_golds]]
         labeller = Labeller(kb.shards, {page for gold in all_golds for page in pages_of(gold)})
         parts, reach = _prepared(lessons, kb, labeller, note)
@@ -232,6 +234,7 @@ def finetune(
         if learned and settings.keep < 1 and kb.reranking.n_reranked(SearchOptions()):
             report_stage("judge of relations", 0, len(learned))
             reranker = _teach_reranker(kb, untuned, learned, phrase_dev, settings.seed)
+
         answered = _answered(kb, phrase_dev, report_stage) if phrase_dev else []
         tasks_after = scorer.by_task() if lessons[1:] else {}
         shares_found = [count / len(tuner.queries) for count in tuner.found]
@@ -267,6 +270,7 @@ def finetune(
             "versions": versions(),
         }
         _save(kb, folder / "model", facts, answered)
+
     return outcome
 
 
@@ -451,9 +455,11 @@ def _records(
         note(
             f"{triples} holds {len(golds)} queries to tune on, fewer than the {examples} asked for"
         )
+
     if examples:
         draw = sample_at_random if at_random else sample_by_relation
         golds = draw(golds, examples, seed)
+
     unseen = {relation_of(gold) for gold in dev_golds} - {relation_of(gold) for gold in golds}
     if unseen:
         more = " …" if len(unseen) > 5 else ""
@@ -461,6 +467,7 @@ def _records(
             f"{len(unseen)} relations of the dev queries are not tuned on: "
             f"{', '.join(sorted(unseen)[:5])}{more}"
         )
+
     return golds, dev_golds
 
 
@@ -484,18 +491,21 @@ def _check_positives(
         named = ", ".join(f"{page!r} (line {line})" for line, page in missing[:MOST_NAMED])
         more = " …" if len(missing) > MOST_NAMED else ""
         note(f"{triples} names pages that the knowledge base does not have: {named}{more}")
+
     no_pages = reach.no_page + reach.unnamed == reach.queries
     if objective == "page" and no_pages:
         raise TrainingError(
             f"the knowledge base has no gold page of {triples}: use --objective=phrase, or "
             "another --kb"
         )
+
     if objective != "page" and not any(query.gold.answers for query in queries):
         raise TrainingError(f"{triples} names pages, but no answer: use --objective=page")
     if objective != "page" and reach.nowhere == reach.queries:
         raise TrainingError(
             f"no answer of {triples} occurs in the knowledge base: use another --kb"
         )
+
     if objective == "kilt" and no_pages:
         names_pages = reach.unnamed < reach.queries
         why = (

@@ -75,6 +75,7 @@ def retrieve(kb: Searcher, starts: Floats, ends: Floats, k: int) -> list[Phrases
         first, last, scores = map(np.concatenate, columns)
         order = np.argsort(-scores, kind="stable")[:k]
         found.append(Phrases(shards[order], first[order], last[order], scores[order]))
+
     return found
 
 
@@ -202,6 +203,7 @@ class Labeller:
                     self._places[page].append((number, page_number))
                 if title in wanted:
                     by_title.setdefault(title, []).append((number, page_number))
+
         for title, places in by_title.items():
             self._places[title] = self._places[title] or places
 
@@ -228,6 +230,7 @@ class Labeller:
             ):
                 has_answer[index] = normalise_answer(texts[paragraph][begin:stop]) in answers
                 on_page[index] = (number, int(shard.paragraph_pages[paragraph])) in places
+
         return Labels(has_answer, on_page, bool(places))
 
     def find(self, gold: Gold) -> tuple[Phrases, Kind]:
@@ -251,6 +254,7 @@ class Labeller:
                         (number, start, end)
                         for start, end in _occurrences(shard, paragraph, text, present)
                     ]
+
         otherwise: Kind = "no_page" if pages_of(gold) else "unnamed"
         kind: Kind = (
             "on_page" if spans else "dropped" if in_text else "elsewhere" if places else otherwise
@@ -327,6 +331,7 @@ def prepare(
         counts[kind] += 1
         if kind in ("no_page", "unnamed") and gold.answers:
             counts["nowhere"] += all(kb.words.missing(answer) for answer in gold.answers)
+
     return prepared, Reach(**counts | {"queries": len(prepared)})
 
 
@@ -345,6 +350,7 @@ def readable_queries(
             readable.append((gold, tokenizer.ids_of(text)))
         except QueryError as error:
             reason = reason or f"line {gold.line}: {error.typed}"
+
     if not readable:
         raise TrainingError(f"no query can be read; {reason}")
     return readable

@@ -321,6 +321,7 @@ class Finetuner(Run):
         for term in self.settings.chosen_terms():
             counted, right = map(competing.side_by_side, chosen[term])
             terms.append(marginal_losses(scores[term], right, counted))
+
         self.found[-1] += sum(found)
         shares = torch.tensor(found, dtype=torch.float32, device=model.device)
         losses = {"loss": torch.stack(terms).mean(dim=0), "found": shares}
@@ -328,6 +329,7 @@ class Finetuner(Run):
             # Each epoch has other ones, as far as there are more.
             others = len(self.found) * len(self.queries)
             losses["moved"] = self.distillation.divergences([others + index for index in members])
+
         return losses, tensors[0].numel()
 
     def digest(self) -> str:

@@ -110,6 +110,7 @@ def read_triples(path: Path, unanswered: bool = False, note: Note = unheard) -> 
         golds = _kilt(path)
     else:
         golds = _merged(path, _triples(path, rows, numbered, unanswered), problems, unanswered)
+
     golds = [gold for gold in golds if unanswered or gold.answers or pages_of(gold)]
     if not golds:
         raise TrainingError(f"{path} has no triple with an answer")
@@ -174,6 +175,7 @@ def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
             "one subject or page is not enough to tune and to score: give more triples, or a "
             "--dev file"
         )
+
     return tuned, dev
 
 
@@ -216,13 +218,16 @@ def _triples(path: Path, rows: Rows, numbered: Iterator[Row], unanswered: bool) 
                 raise TrainingError(
                     f"{path}:{number}: {name} is a list or an object, must be one text"
                 )
+
         if not fields.get("decision"):
             yield number, fields
             continue
+
         key = tuple(_text(fields.get(name)) for name in COLUMNS)
         decided.pop(key, None)
         if fields["decision"] == "accept" and (key[2] or unanswered):
             decided[key] = number, fields
+
     yield from decided.values()
 
 
@@ -234,11 +239,13 @@ def _check_columns(path: Path, number: int, columns: Sequence[str] | Mapping[str
             f"write KILT lines, or {', '.join(COLUMNS)} and perhaps {', '.join(MORE_COLUMNS)}, as "
             "JSON lines or with commas or tabs between them"
         )
+
     repeated = [name for name in columns if list(columns).count(name) > 1]
     if repeated:
         raise TrainingError(
             f"{path}:{number}: there are two columns {repeated[0]!r}: leave one of them out"
         )
+
     for name, meant in _likely(frozenset(columns)):
         raise TrainingError(
             f"{path}:{number}: column {name!r} is not read: if it is {meant!r}, call it so"
@@ -267,6 +274,7 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bo
             what = "subject or relation" if unanswered else "subject, relation or object"
             problems.append(f"{path}:{number}: {what} is empty")
             continue
+
         page = _text(fields.get("page"))
         pages, evidence = ((page,), frozenset([page])) if page else ((), None)
         outputs = merged.setdefault(f"{subject} [SEP] {relation}", (number, []))[1]
@@ -276,6 +284,7 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bo
             (answer, *(aliases if isinstance(aliases, list) else str(aliases or "").split("|"))),
         )
         outputs += [GoldOutput(text, pages, evidence, ()) for text in names if text and answer]
+
     if problems:
         raise TrainingError(f"{path} has {len(problems)} lines that cannot be used", problems)
     return [
@@ -320,6 +329,7 @@ def other_queries(
             made.append(text)
         if len(made) == count:
             break
+
     return made
 
 
@@ -336,6 +346,7 @@ def _query(
         before = text[max(0, start - AROUND) : start]
         after = text[end : end + AROUND]
         return f"{before}[START_ENT] {text[start:end]} [END_ENT]{after}"
+
     subject = shard.titles[page] if source.random() < NAMED_BY_TITLE else text[start:end]
     relation = relations[source.integers(len(relations))]
     if kind == "slot":

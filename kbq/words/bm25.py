@@ -89,6 +89,7 @@ def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manif
             others: dict[str, NDArray[Any]] = {LENGTHS: lengths, FOLDED: np.empty(0, np.uint8)}
             write_postings(index_folder, vocabulary, entries, "counts", shard.seal, others)
             built.append(part)
+
     return replace(manifest.without_seals(built), bm25=True)
 
 
@@ -137,7 +138,9 @@ def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArra
             sizes.append(len(counted))
             terms.extend(map(numbers.__getitem__, counted))
             counts.extend(counted.values())
+
         stage.add(len(paragraphs))
+
     frequencies = np.frombuffer(counts, np.uint32)
     frequencies = frequencies.astype(np.min_scalar_type(frequencies.max(initial=0)))
     passages = np.repeat(np.arange(len(sizes), dtype=np.int32), np.frombuffer(sizes, np.int32))
@@ -314,12 +317,14 @@ class BM25Index(Postings):
         if not is_folded(self.folder):
             error = ValueError(UNFOLDED)
             raise damaged(self.folder, shard.folder.parent, "counts", error)
+
         self._lengths: NDArray[np.uint32] = self.array(LENGTHS)
         if len(self._lengths) != len(shard.texts):
             error = ValueError(
                 f"{LENGTHS}.npy has {len(self._lengths)} of {len(shard.texts)} paragraphs"
             )
             raise damaged(self.folder, shard.folder.parent, "counts", error)
+
         self.expect(len(shard.texts))
         self.live = shard.live
         self._texts = shard.texts

@@ -63,6 +63,7 @@ def add_sparta(
         else:
             write_sentence_impacts(sparta_folder(shard.folder, manifest), shard, model, k, stage)
             built.append(f"{shard.folder.name}/sparta-{name}")
+
     with files_for(sparta_folder(folder, manifest)) as partial:
         model.tokenizer.save_pretrained(partial)
     seal_folder(sparta_folder(folder, manifest))
@@ -88,6 +89,7 @@ def write_sentence_impacts(
             _write_block(block, shard, range(first, stop), model, k)
         blocks.append(block)
         stage.add(stop - first)
+
     entries, paragraphs = _joined(blocks)
     write_postings(
         folder, model.vocabulary, entries, "weights", shard.seal, {PARAGRAPHS: paragraphs}
@@ -104,6 +106,7 @@ def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel
         paragraph_windows = model.windows(title.ids, shard.texts[paragraph])
         windows += paragraph_windows
         owners.extend([paragraph] * sum(len(window.sentences) for window in paragraph_windows))
+
     sentences = array("i")
     terms = array("i")
     weights = array("f")
@@ -111,6 +114,7 @@ def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel
         sentences.extend([sentence] * len(strongest))
         terms.frombytes(strongest.numpy().astype(np.int32).tobytes())
         weights.frombytes(impacts.numpy().tobytes())
+
     with replacing(path) as partial, partial.open("wb") as file:
         np.savez(file, sentences=sentences, terms=terms, weights=weights, paragraphs=owners)
 
@@ -144,6 +148,7 @@ def _joined(blocks: Sequence[Path]) -> tuple[Entries, NDArray[np.uint32]]:
                 )
             )
             before += len(block["paragraphs"])
+
     sentences, terms, weights, paragraphs = map(np.concatenate, zip(*parts, strict=True))
     return Entries(sentences, terms, weights), paragraphs
 
@@ -169,6 +174,7 @@ def compact_sparta(
         owners.append((np.cumsum(left) - 1 + paragraphs)[of_sentences[postings.live]])
         sentences += int(postings.live.sum())
         paragraphs += int(left.sum())
+
     passages, numbers, weights = (np.concatenate(column) for column in zip(*columns, strict=True))
     owner = np.concatenate(owners)
     first = 0
@@ -224,6 +230,7 @@ class SentenceImpacts:
                 f"a sentence belongs to paragraph {self.paragraphs.max()} of {len(shard.texts)}"
             )
             raise damaged(postings.folder, shard.folder.parent, "weights", error)
+
         postings.expect(len(self.paragraphs))
         postings.live = None if shard.live is None else shard.live[self.paragraphs]
         self._sentences = postings

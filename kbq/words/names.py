@@ -227,9 +227,11 @@ def _read(shard: Shard, name: SubjectName, having: Rows) -> _NamedPages:
         if not is_title:
             begin = int(np.searchsorted(shard.paragraph_pages, page))
             first = shard.texts.bytes_between(begin, named[0]) + mentions[named[0]][0].start
+
         every = list(chain.from_iterable(mentions.values()))
         acronym = next((mention.acronym for mention in every if mention.acronym), "")
         pages[page] = PageNaming(len(every), first, acronym)
+
     return _NamedPages(shard, pages)
 
 

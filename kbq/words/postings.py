@@ -73,6 +73,7 @@ def write_postings(
         array = GrowingArray(partial / f"{name}.npy", values.dtype)
         array.append(values)
         array.close()
+
     texts = GrowingTexts(partial, "terms")
     try:
         texts.append([vocabulary[index] for index in order])
@@ -80,11 +81,13 @@ def write_postings(
         texts.ends.close()
     finally:
         texts.abandon()
+
     seal_folder(partial, of)
     old = _old(folder)
     if folder.exists():
         remove_folder(old)
         move(folder, old)
+
     move(partial, folder)
     discard_folder(old)
 

@@ -115,6 +115,7 @@ def sentence_windows(
             for first, stop in members
         )
         windows.append(SentenceWindow(ids, sentences))
+
     return windows
 
 
@@ -180,6 +181,7 @@ class SentenceTensors:
                 else [(sentence.first, sentence.stop) for sentence in window.sentences]
             )
             places += [(row * length + begin, stop - begin) for begin, stop in spans]
+
         first = torch.tensor([begin for begin, _ in places], device=device)[:, None]
         self.lengths = torch.tensor([size for _, size in places], device=device)
         offsets = torch.arange(int(self.lengths.max()), device=device)
