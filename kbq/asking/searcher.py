@@ -120,6 +120,7 @@ class Searcher:
         self.answerers: Answerers | None = None
         self._cluster: RaySearcher | None = None
         self.place: Place | None = None  # the nodes' CPUs search on a cluster
+
         with manifest.damage_explained(folder):
             # An index looks at its own files.
             self.shards = manifest.open_shards(folder, manifest.parts())

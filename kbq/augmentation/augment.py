@@ -85,6 +85,7 @@ def written_mentions(text: str) -> list[Span]:
     words = [match for match in words if match.start() not in opening or match[0] not in OPENERS]
     inside = {match[0] for match in words if match.start() not in opening}
     spans: list[list[int]] = []
+
     for match in words:
         if spans and JOINED_BY.fullmatch(text, spans[-1][1], match.start()):
             spans[-1][1] = match.end()

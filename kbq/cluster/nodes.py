@@ -108,12 +108,10 @@ def check(address: str, kb: Path | None = None, index: IndexKind | None = None) 
             searcher = RaySearcher(
                 usable, divided(kb, manifest, manifest.entry(kb, index), shards, cpus)
             )
-            groups = [
-                GroupReport(
-                    actor.group.names, len(actor.group.manifest.shards), actor.node.address, problem
-                )
-                for actor, problem in zip(searcher.actors, searcher.problems(), strict=True)
-            ]
+            for actor, problem in zip(searcher.actors, searcher.problems(), strict=True):
+                group = actor.group
+                count = len(group.manifest.shards)
+                groups.append(GroupReport(group.names, count, actor.node.address, problem))
 
         return ClusterReport(address, tuple(reports), tuple(groups))
     finally:

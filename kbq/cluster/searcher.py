@@ -204,19 +204,21 @@ class RaySearcher:
             lambda actor: actor.handle.search.remote(given, wanted, words), SEARCH_SECONDS
         )
         most = max(1, self.actors[0].group.whole.rows)
-        return [
-            [merged(parts, min(k, most)) for parts in zip(*of_groups, strict=True)]
-            for (k, _), of_groups in zip(wanted, zip(*found, strict=True), strict=True)
-        ]
+        answers: list[list[list[Answer]]] = []
+        for (k, _), of_groups in zip(wanted, zip(*found, strict=True), strict=True):
+            by_query = zip(*of_groups, strict=True)
+            answers.append([merged(parts, min(k, most)) for parts in by_query])
+
+        return answers
 
     def _answers(self, ask: Callable[[Actor], Any], seconds: float) -> list[Any]:
         outcomes = self._outcomes(ask, seconds)
-        missing = [
-            f"{actor.group.names} of {actor.group.folder}, node {actor.node.address}: "
-            f"{outcome.problem}"
-            for actor, outcome in zip(self.actors, outcomes, strict=True)
-            if outcome.problem
-        ]
+        missing: list[str] = []
+        for actor, outcome in zip(self.actors, outcomes, strict=True):
+            if outcome.problem:
+                where = f"{actor.group.names} of {actor.group.folder}, node {actor.node.address}"
+                missing.append(f"{where}: {outcome.problem}")
+
         if missing:
             raise ClusterError(
                 f"{len(missing)} of {len(outcomes)} groups of shards were not searched: "

@@ -138,12 +138,13 @@ def build(
     pages = counted(counts.pages, "page")
     paragraphs = counted(counts.paragraphs, "paragraph")
     rows = f"{counted(counts.rows, 'token vector')} ({percent(kept)})"
-    tell(
-        facts | {"bad_lines": built.bad_lines},
-        as_json,
-        f"{kb}: {pages}, {paragraphs}, {counted(counts.tokens, 'token')}",
+    facts |= {"bad_lines": built.bad_lines}
+    tokens = counted(counts.tokens, "token")
+    lines = (
+        f"{kb}: {pages}, {paragraphs}, {tokens}",
         f"kept {rows}, {terminal.size(size)} on disk",
     )
+    tell(facts, as_json, *lines)
 
 
 def _preview(corpus: str, most: int, options: BuildOptions, as_json: bool) -> None:
@@ -211,6 +212,7 @@ def _answer(
     results = kb.ask(texts, options, places, spell=True)
     note_untuned(kb.model.config.untuned_relations(texts))
     nowhere: dict[str, None] = {}
+
     for place, result in zip(places, results, strict=True):
         if len(nowhere) <= terminal.NAMED:  # all of them are named
             nowhere |= {

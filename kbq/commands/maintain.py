@@ -163,12 +163,9 @@ def compact(
     left = folder_bytes(kb)
     sizes = {"bytes": left, "bytes_before": size, "shards": len(after.manifest.shards)}
     removed = before.manifest.size.pages - after.manifest.size.pages
-    tell(
-        {"kb": str(kb), **sizes, **after.counts.facts},
-        as_json,
-        f"{kb}: {removed:,} deleted pages removed, {terminal.size(left)} on disk instead of "
-        f"{terminal.size(size)}",
-    )
+    facts = {"kb": str(kb), **sizes, **after.counts.facts}
+    on_disk = f"{terminal.size(left)} on disk instead of {terminal.size(size)}"
+    tell(facts, as_json, f"{kb}: {removed:,} deleted pages removed, {on_disk}")
 
 
 @app.command(rich_help_panel=MAINTAIN)
@@ -432,12 +429,9 @@ def checkpoint(
 
     made = import_checkpoint(source, out, vocabulary=vocabulary, base=base, command=typed_command())
     what = f"a query encoder for the model {made.base}" if made.base else "a model"
-    tell(
-        dataclasses.asdict(made) | {"folder": str(made.folder)},
-        as_json,
-        f"{made.folder}: {what}, {made.layers} layers, {made.dim} dimensions, {made.pieces:,} "
-        "word pieces",
-    )
+    facts = dataclasses.asdict(made) | {"folder": str(made.folder)}
+    sizes = f"{made.layers} layers, {made.dim} dimensions, {made.pieces:,} word pieces"
+    tell(facts, as_json, f"{made.folder}: {what}, {sizes}")
 
 
 @importing.command()
@@ -521,12 +515,12 @@ def _tell(imported: "Imported", as_json: bool) -> None:
         "bytes": size,
     }
     text = f"{counts.pages:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens"
-    tell(
-        facts | {"misfits": misfits.tokens, "documents_with_misfits": misfits.documents},
-        as_json,
+    facts |= {"misfits": misfits.tokens, "documents_with_misfits": misfits.documents}
+    lines = (
         f"{imported.folder}: {text}",
         f"{counts.rows:,} token vectors, {terminal.size(size)} on disk",
     )
+    tell(facts, as_json, *lines)
 
 
 app.add_typer(cluster, name="cluster", rich_help_panel=MAINTAIN)
@@ -550,11 +544,11 @@ def check(
     from kbq.cluster.nodes import check
 
     report = check(address, kb, index)
-    lines = [
-        f"node {node.address}: {node.cpus} CPUs, kbq {node.kbq or '?'}, torch "
-        f"{node.torch or '?'}, {node.cpu or '?'}"
-        for node in report.nodes
-    ]
+    lines: list[str] = []
+    for node in report.nodes:
+        versions = f"kbq {node.kbq or '?'}, torch {node.torch or '?'}"
+        lines.append(f"node {node.address}: {node.cpus} CPUs, {versions}, {node.cpu or '?'}")
+
     lines += [
         f"{group.shards} on node {group.node}: {'cannot be opened' if group.problem else 'open'}"
         for group in report.groups

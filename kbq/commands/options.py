@@ -109,6 +109,7 @@ def takes(
         }
         options = _parameters(record, parts)
         expanded: list[inspect.Parameter] = []
+
         for taken in parameters:
             expanded += (
                 options if taken.name == record_name else [taken.replace(kind=taken.KEYWORD_ONLY)]

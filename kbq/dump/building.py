@@ -113,6 +113,7 @@ def build_shards(
     dim = model.dim if with_vectors else None
     report(_total(state))
     write_record(folder / STATE, state, FORMAT)  # first: a folder that is not empty needs it
+
     try:
         writer = ShardWriter(
             folder / shard_name(first_shard + len(state.finished)), dim, state.current

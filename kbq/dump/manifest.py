@@ -221,10 +221,11 @@ class Manifest:
             rows = entry.size.rows
             pages = entry.size.pages
             if (shard.shape, len(shard.ids)) != ((rows, self.dim), pages):
+                held = f"{len(shard)} rows of {shard.shape[1]} dimensions"
+                said = f"the manifest says {rows} of {self.dim} and {pages}"
                 raise KnowledgeBaseError(
-                    f"shard {shard.folder} holds {len(shard)} rows of {shard.shape[1]} dimensions "
-                    f"and {len(shard.ids)} pages, the manifest says {rows} of {self.dim} and "
-                    f"{pages}: {REPAIR}"
+                    f"shard {shard.folder} holds {held} and {len(shard.ids)} pages, {said}: "
+                    f"{REPAIR}"
                 )
 
         return shards

@@ -95,10 +95,10 @@ class PageEncoder:
         opens, closes = ((batch.logits > config.edge_threshold) | best[:, :, None]).unbind(dim=2)
         flags = kept * KEPT + opens * OPENS + closes * CLOSES
         places = kept.flatten().nonzero()[:, 0] if self._chooses_first else None
-        vectors, logits, flags = (
-            part.flatten(0, 1) if places is None else part.flatten(0, 1)[places]
-            for part in (batch.vectors, logits[..., None], flags[..., None])
-        )
+        flat = [part.flatten(0, 1) for part in (batch.vectors, logits[..., None], flags[..., None])]
+        if places is not None:
+            flat = [part[places] for part in flat]
+        vectors, logits, flags = flat
         columns = (
             quantise(vectors, self._scale, config.value_offset),
             logits.view(torch.int8),
@@ -147,13 +147,12 @@ def _in_order(
     positions = np.empty(len(order), np.uint32)
     before = np.array([window.position - window.first for window in flat], np.int64)
     first = 0
+
     for members, place, tokens in found:
         own = rows[first : first + len(members)]
-        vectors[own], rest[own], positions[own] = (
-            tokens[:, :dim],
-            tokens[:, dim:],
-            place + before[members],
-        )
+        vectors[own] = tokens[:, :dim]
+        rest[own] = tokens[:, dim:]
+        positions[own] = place + before[members]
         first += len(members)
 
     paragraph = np.repeat(np.arange(len(cut)), [len(of_paragraph) for of_paragraph in cut])[
@@ -163,10 +162,10 @@ def _in_order(
     places = (np.cumsum(sizes) - sizes)[paragraph] + positions
     begins = np.array([each.begin for each in paragraphs], np.uint32)[paragraph]
     nothing = np.empty(0, np.uint32)
-    starts, ends = (
-        np.concatenate([nothing, *sides])[places] + begins
-        for sides in ([text.starts for text in texts], [text.ends for text in texts])
-    )
+    all_starts = np.concatenate([nothing, *(text.starts for text in texts)])
+    all_ends = np.concatenate([nothing, *(text.ends for text in texts)])
+    starts = all_starts[places] + begins
+    ends = all_ends[places] + begins
     logits = np.ascontiguousarray(rest[:, :4]).view(np.float32)[:, 0]
     edges = (rest[:, -1] & (OPENS | CLOSES)).view(np.uint8)
     kept = np.bincount(paragraph, minlength=len(cut))

@@ -115,6 +115,7 @@ class ShardWriter:
             np.repeat(numbers, [len(page.paragraphs) for page in pages])
         )
         self.per_paragraph["tokens"].append(encoded.tokens)
+
         for name, array in self.per_row.items():
             column = getattr(encoded, name)
             array.append(

@@ -320,6 +320,7 @@ class Shard:
         self.limit = limit
         self.deleted_list = deleted
         self._stay = stay
+
         with reading_from(folder, KnowledgeBaseError, REPAIR, "shard "):
             self.shape = self._open_vectors()  # rows and dimensions
             per_row = [open_array(folder / f"{name}.npy", dtype) for name, dtype in PER_ROW.items()]

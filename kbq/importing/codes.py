@@ -367,9 +367,9 @@ def _faiss_index(codes: Codes) -> Any:
     lists.read_only = True
     lists.filename = str(codes.path)
     lists.totsize = layout.bytes
-    places = np.stack([codes.lists[:, 1], codes.lists[:, 1], codes.lists[:, 0]], axis=1).astype(
-        np.uint64
-    )
+    begins = codes.lists[:, 0]
+    sizes = codes.lists[:, 1]
+    places = np.stack([sizes, sizes, begins], axis=1).astype(np.uint64)
     lists.lists.resize(layout.lists)  # size, capacity and first byte of each list
     faiss.memcpy(lists.lists.data(), faiss.swig_ptr(places), places.nbytes)
     lists.do_mmap()

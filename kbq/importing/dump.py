@@ -109,6 +109,7 @@ class DocumentPage(Page):
         super().__init__(
             document.number, document.title, [Paragraph(number, texts[number]) for number in filled]
         )
+
         for name, value in (
             ("document", document),
             ("paragraph_of", in_order),
@@ -131,10 +132,10 @@ class DocumentPage(Page):
         filled = [paragraph.number for paragraph in self.paragraphs]
         edges = np.where(self.misfits[kept], 0, OPENS | CLOSES).astype(np.uint8)
         positions = (kept - np.searchsorted(self.paragraph_of, owners)).astype(np.uint32)
-        starts, ends = (
-            (side[kept] - begins[owners]).clip(0, lengths[owners]).astype(np.uint32)
-            for side in (self.document.starts, self.document.ends)
-        )
+        first_characters = begins[owners]
+        longest = lengths[owners]
+        starts = (self.document.starts[kept] - first_characters).clip(0, longest).astype(np.uint32)
+        ends = (self.document.ends[kept] - first_characters).clip(0, longest).astype(np.uint32)
         return EncodedParagraphs(
             tokens[filled], sizes[filled], vectors, logits, edges, positions, starts, ends
         )

@@ -258,11 +258,9 @@ class IndexedRows:
                         int(self._group_of[run]), int(self._places[run]), int(self._counts[run])
                     )
                     if numbers[-1] >= len(document.kept):
-                        raise CorpusError(
-                            f"{self._path} names row {numbers[-1]:,} of document "
-                            f"{document.number}, which has {len(document.kept):,} in "
-                            f"{document.source}: {OTHER}"
-                        )
+                        named = f"row {numbers[-1]:,} of document {document.number}"
+                        held = f"{len(document.kept):,} in {document.source}"
+                        raise CorpusError(f"{self._path} names {named}, which has {held}: {OTHER}")
 
                     kept = document.kept[numbers]
                     self._rows[run] = row
@@ -360,6 +358,7 @@ def import_index(
     load("h5py"), load("numcodecs"), load_faiss()
     refuse_strange_files(source, "a dump", CorpusError, leads_within(source))
     path = source / name / LINK
+
     with (
         reading_from(path, CorpusError, f"{AGAIN}, or name another index with --name"),
         path.open("rb") as file,

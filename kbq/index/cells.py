@@ -265,6 +265,7 @@ class Cells:
         lists = self._index.invlists
         packed: NDArray[np.uint8] = np.empty((len(cells), values), np.uint8)
         byte = places % 8 * 2 + places % 16 // 8
+
         for cell in np.unique(cells).tolist():
             blocks = -(-lists.list_size(cell) // 32)
             own = self._faiss.rev_swig_ptr(lists.get_codes(cell), blocks * values * 16).reshape(
@@ -512,13 +513,14 @@ class CellIndex:
 
         near = [[self._around(number, pair) for pair in sides] for number in numbers]
         selections, limits = _with_best_bonuses(near, bonus, k)
-        return [
-            [
-                _all_rows(shard, selection, at_most(*pair, limit))
-                for selection, pair, limit in zip(of_shard, worst, limits, strict=True)
-            ]
-            for shard, of_shard in zip(self._shards, selections, strict=True)
-        ]
+        candidates: list[list[Candidates]] = []
+        for shard, of_shard in zip(self._shards, selections, strict=True):
+            of_queries: list[Candidates] = []
+            for selection, pair, limit in zip(of_shard, worst, limits, strict=True):
+                of_queries.append(_all_rows(shard, selection, at_most(*pair, limit)))
+            candidates.append(of_queries)
+
+        return candidates
 
     def products(self, shard: int, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
         return self._shards[shard].products(rows, query_of, queries)
@@ -614,19 +616,21 @@ def _with_best_bonuses(
                 for numbers, own in zip(of_shard, table, strict=True)
             ]
         )
-        best = [
-            np.argpartition(-own, k)[: k + 1] if len(own) > k + 1 else np.arange(len(own))
-            for own in table
-        ]
+        best: list[Rows] = []
+        for own in table:
+            is_long = len(own) > k + 1
+            best.append(np.argpartition(-own, k)[: k + 1] if is_long else np.arange(len(own)))
+
         largest.append(
             [Paragraphs(numbers, own[numbers]) for numbers, own in zip(best, table, strict=True)]
         )
         del table  # freed before the next is computed
 
-    limits = [
-        float(np.sort(np.concatenate([best.bonus for best in of_query]))[-k - 1])
-        for of_query in zip(*largest, strict=True)
-    ]
+    limits: list[float] = []
+    for of_query in zip(*largest, strict=True):
+        bonuses = np.sort(np.concatenate([best.bonus for best in of_query]))
+        limits.append(float(bonuses[-k - 1]))
+
     pairs = zip(close, largest, strict=True)
     return [
         [_with_better(*each) for each in zip(*of_shard, limits, strict=True)] for of_shard in pairs

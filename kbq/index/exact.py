@@ -106,11 +106,13 @@ def _candidates(
     rows = openings.rows[kept]
     added = openings.added[kept]
     below = np.nextafter(enough, np.float32(-np.inf)).tolist()
-    found = [
-        Candidates(rows[part], bound, added[part] if with_bonus else None)
-        for part, bound in zip(slices(parts, shards * len(enough)), below * shards, strict=True)
-    ]
-    return [found[first : first + len(enough)] for first in range(0, len(found), len(enough))]
+    queries = len(enough)
+    candidates: list[Candidates] = []
+    for part, bound in zip(slices(parts, shards * queries), below * shards, strict=True):
+        bonus = added[part] if with_bonus else None
+        candidates.append(Candidates(rows[part], bound, bonus))
+
+    return [candidates[first : first + queries] for first in range(0, len(candidates), queries)]
 
 
 def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool) -> int:
@@ -151,17 +153,13 @@ class _BlockedRows:
         best = _Best(k, len(starts), self.device)
         columns: list[tuple[np.ndarray, ...]] = []
         for number, rows in self._shards.items():
-            promising = rows.promising(factors, best, None if bonus is None else bonus[number])
-            columns.append(
-                (
-                    np.full(len(promising.rows), number),
-                    *(column.cpu().numpy() for column in promising),
-                )
-            )
+            own_bonus = None if bonus is None else bonus[number]
+            promising = rows.promising(factors, best, own_bonus)
+            shard = np.full(len(promising.rows), number)
+            columns.append((shard, *(column.cpu().numpy() for column in promising)))
 
-        return Openings(
-            *map(np.concatenate, zip(*columns, strict=True))
-        ), best.settled().cpu().numpy()
+        openings = Openings(*map(np.concatenate, zip(*columns, strict=True)))
+        return openings, best.settled().cpu().numpy()
 
 
 def kind_for(device: torch.device, dim: int) -> type[GpuRows] | type[_BlockedRows]:
@@ -177,11 +175,10 @@ class _ShardRows:
         sizes = np.diff(shard.paragraph_rows, prepend=0)
         filled = np.flatnonzero(sizes)
         stop = shard.paragraph_rows[sizes > 0]
-        self._vectors, self._edges = (
-            as_tensor(rows).to(device) for rows in (shard.vectors, shard.edges)
-        )
-        # Paragraphs with rows, and the row after the last of each.
-        self._filled, self._stops = (as_tensor(numbers).to(device) for numbers in (filled, stop))
+        self._vectors = as_tensor(shard.vectors).to(device)
+        self._edges = as_tensor(shard.edges).to(device)
+        self._filled = as_tensor(filled).to(device)  # paragraphs with rows
+        self._stops = as_tensor(stop).to(device)  # the row after the last of each
 
     def promising(self, factors: Factors, best: _Best, bonus: Floats | None) -> _Openings:
         """Find openings that may be good enough, given the best so far. Shape of `bonus`: (queries,
@@ -198,6 +195,7 @@ class _ShardRows:
         dim = self._vectors.shape[1]
         size = pieces_at_a_time(self.device.type, queries, dim, factors.in_integers)
         pieces = -(-len(self._vectors) // MAX_TOKENS)
+
         for first in range(0, pieces, size - 1):
             block = self._in_block(first, min(size - 1, pieces - first), factors, added, best)
             if len(block.rows):  # an empty tensor would keep 0.5 MB around it from being reused
@@ -245,33 +243,31 @@ class _ShardRows:
         if not sees_all:
             alone = starts + by_piece[pieces, :, 1, queries] * units
             lowers = uppers.new_full((len(factors.units), count), -torch.inf)
-            lowers[queries, pieces] = alone.masked_fill_(edges[pieces] != BOTH, -torch.inf).amax(
-                dim=1
-            )
+            alone.masked_fill_(edges[pieces] != BOTH, -torch.inf)
+            lowers[queries, pieces] = alone.amax(dim=1)
             best.see(lowers - factors.errors[:, None])
 
         row_uppers = starts + end_uppers[pieces, queries, None]
-        kept = ((row_uppers >= best.enough[queries, None]) & (edges[pieces] & OPENS != 0)).nonzero(
-            as_tuple=True
-        )
+        is_good = row_uppers >= best.enough[queries, None]
+        may_open = edges[pieces] & OPENS != 0
+        kept = (is_good & may_open).nonzero(as_tuple=True)
         return _Openings(queries[kept[0]], rows[kept], row_uppers[kept], added[kept])
 
     def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:
         """Return the largest bonus of the paragraphs in each piece. Shape: (count, queries)."""
         begins = torch.arange(begin, begin + count * MAX_TOKENS, MAX_TOKENS, device=self.device)
         stops = (begins + MAX_TOKENS).clamp(max=len(self._vectors))
-        first, last = (
-            torch.searchsorted(self._stops, rows, right=True) for rows in (begins, stops - 1)
-        )
+        first = torch.searchsorted(self._stops, begins, right=True)
+        last = torch.searchsorted(self._stops, stops - 1, right=True)
         most = int((last - first).max()) + 1
-        within = (first[:, None] + torch.arange(most, device=self.device)).minimum(last[:, None])
+        further = torch.arange(most, device=self.device)
+        within = (first[:, None] + further).minimum(last[:, None])
         return bonus[self._filled[within]].amax(dim=1)
 
     def _paragraphs(self, rows: Tensor) -> Tensor:
         """Return the paragraph of each row; rows after the last belong to the last paragraph."""
-        return self._filled[
-            torch.searchsorted(self._stops, rows, right=True).clamp(max=len(self._filled) - 1)
-        ]
+        numbers = torch.searchsorted(self._stops, rows, right=True)
+        return self._filled[numbers.clamp(max=len(self._filled) - 1)]
 
 
 def _lowers_of_all(by_piece: Tensor, edges: Tensor, factors: Factors) -> Tensor:

@@ -384,6 +384,7 @@ def _contents(index: Any, packing: Packing) -> tuple[Rows, Any, Any]:
     numbers = np.full(
         int(counts.sum()) * packing.rows, -1, np.int32 if packing.number_bytes == 4 else np.int64
     )
+
     for cell in np.flatnonzero(sizes).tolist():
         size = int(sizes[cell])
         begin = int(begins[cell])

@@ -49,6 +49,7 @@ def best_of_pieces(
     column = tl.arange(0, 2 * QUERIES)
     opening = tl.zeros((BLOCK, 2 * QUERIES), tl.int32)
     closing = tl.zeros((BLOCK, 2 * QUERIES), tl.int32)
+
     for first in range(0, dim, STEP):
         place = first + tl.arange(0, STEP)
         if dim % STEP == 0:
@@ -134,6 +135,7 @@ def score_pieces(
     row = tl.load(pieces + pair) * PIECE + tl.arange(0, 2 * PIECE)
     opening = tl.zeros((2 * PIECE,), tl.int32)
     closing = tl.zeros((2 * PIECE,), tl.int32)
+
     for first in range(0, dim, STEP):
         place = first + tl.arange(0, STEP)
         within = place < dim
@@ -199,6 +201,7 @@ def score_nibbles(
     byte = tl.arange(0, 16)
     some = tl.arange(0, STEP)
     below = byte // 2 + byte % 2 * 8
+
     for done in range(0, count, BLOCKS):
         here = done + block
         exists = (here < count)[:, None]
@@ -252,6 +255,7 @@ def score_bytes(
     near = tl.load(nearness + probe)
     written = scores + tl.load(places + probe)
     row = tl.arange(0, ROWS)
+
     for done in range(0, count, ROWS):
         here = done + row
         exists = here < count

@@ -77,6 +77,7 @@ class GpuRows:
         self._vectors = torch.zeros((rows, dim), dtype=torch.int8, device=device)
         self._edges = torch.zeros(rows, dtype=torch.uint8, device=device)
         self._paragraphs = torch.zeros(rows, dtype=torch.int32, device=device)
+
         for shard, begin, first in zip(shards, self._begins, self._paragraph_begins, strict=False):
             part = slice(begin, begin + len(shard))
             self._vectors[part] = as_tensor(shard.vectors)
@@ -296,6 +297,7 @@ def kernels_work(device: torch.device, dim: int) -> bool:
     unit = np.eye(1, dim, dtype=np.float32)
     asked = QueryBatch.of(unit, -unit, None, device)
     most = rows.view(-1, PIECE, dim)[:, :, 0].int() * largest_whole(dim) * asked.units
+
     try:
         with current(device):
             best = best_of_pieces(rows, edges, edges.int(), asked)

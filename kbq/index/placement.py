@@ -51,6 +51,7 @@ def gpus_for(
     first = device.index or 0
     kept = working * -(-copies // count)
     room: dict[torch.device, int] = {}
+
     # One by one: a GPU that is queried reserves memory for this process for good.
     for number in range(count):
         gpu = torch.device("cuda", (first + number) % count)

@@ -129,10 +129,12 @@ def bootstrap_interval(
         return Interval(0.0, 0.0, 0.0)
     distinct, counts = np.unique(values, return_counts=True)
     generator = np.random.default_rng(seed)
-    means = [
-        generator.multinomial(len(values), counts / len(values), size=size) @ distinct / len(values)
-        for size in block_sizes(resamples, len(distinct))
-    ]
+    count = len(values)
+    means: list[Doubles] = []
+    for size in block_sizes(resamples, len(distinct)):
+        drawn = generator.multinomial(count, counts / count, size=size)
+        means.append(drawn @ distinct / count)
+
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
     return Interval(float(values.mean()), float(low), float(high))

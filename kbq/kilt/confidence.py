@@ -132,6 +132,7 @@ def coverage_at(
     weights = np.array([*right_here, *wrong_here, unanswered]) / curve.queries
     generator = np.random.default_rng(seed)
     shares = []
+
     for size in block_sizes(resamples, len(weights)):
         drawn = (
             generator.multinomial(curve.queries, weights, size=size)[:, :-1]
@@ -242,10 +243,11 @@ def _calibrated_shares(
     bins).
     """
     generator = np.random.default_rng(seed)
-    drawn = [
-        (generator.random((size, len(confidences))) < confidences) @ members / members.sum(axis=0)
-        for size in block_sizes(resamples, len(confidences))
-    ]
+    sizes = members.sum(axis=0)
+    drawn: list[Doubles] = []
+    for size in block_sizes(resamples, len(confidences)):
+        are_right = generator.random((size, len(confidences))) < confidences
+        drawn.append(are_right @ members / sizes)
     return np.concatenate(drawn)
 
 
@@ -295,6 +297,7 @@ def promised_threshold(
         zip(curve.thresholds.tolist(), curve.right.tolist(), curve.accepted.tolist(), strict=True)
     )
     promised = None
+
     for threshold, count, accepted in steps[start:] or steps[-1:]:
         if not passes(count, accepted):
             break

@@ -298,13 +298,13 @@ def gold_rank(
     ranked = [
         (rank, records.place_of(item, ""), item.get("text")) for rank, item in enumerate(items, 1)
     ]
-    passages = [
-        (rank, place)
-        for rank, place, text in ranked
-        if place.characters
-        and isinstance(text, str)
-        and len(text) == place.characters[1] - place.characters[0]
-    ]
+    passages: list[tuple[int, records.EvidencePlace]] = []
+    for rank, place, text in ranked:
+        if place.characters and isinstance(text, str):
+            begin, end = place.characters
+            if len(text) == end - begin:
+                passages.append((rank, place))
+
     if not named or not passages:
         return None
     return next((rank for rank, place in passages if any(_holds(place, gold) for gold in named)), 0)

@@ -101,6 +101,7 @@ class Predictor:
         size = self.kb.batch_size
         without_pages = 0
         description = self._description(records, queries)
+
         # The same records may have another name: `queries` says whether they are the same.
         with resumed(out, run_file(out), description, ADVICE, ["inputs"]) as (file, _):
             done = _finished_lines(out, file, [query.id for query in queries])

@@ -308,6 +308,7 @@ def score(
     groups = list[str]()
     rows = array("d")
     missing = list[Gold]()
+
     for record, found in pairs:
         if found is None and rules.missing == "error":
             missing.append(record)

@@ -111,6 +111,7 @@ def validate(
     lines: dict[str, int] = {}
     answers: Counter[str] = Counter()
     types: set[str] = set()
+
     for line, record in read_objects(guess_path, reading):
         validation.records += 1
         record_id = identity(record)

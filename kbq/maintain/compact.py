@@ -118,6 +118,7 @@ def write_compacted(
     )
     of_shards = np.split(targets, np.cumsum([len(pages) for pages in left])[:-1])
     written = []
+
     for target in range(int(targets.max(initial=0)) + 1):  # a single, empty one if no page is left
         writer = ShardWriter(folder / shard_name(first + target), shards[0].shape[1], Progress())
         try:
@@ -166,6 +167,7 @@ def _copy_pages(
     writer.per_paragraph["pages"].append(new_numbers[shard.paragraph_pages[paragraphs]])
     writer.per_paragraph["tokens"].append(shard.paragraph_tokens[paragraphs])
     writer.page_digests.append(shard.page_digests[pages])
+
     for name, texts in writer.texts.items():
         copied = np.flatnonzero(paragraphs if name == "texts" else pages)
         for first in range(0, len(copied), CHUNK):

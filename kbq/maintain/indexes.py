@@ -257,6 +257,7 @@ def tune_probes(
             report, f"recall of the {entry.kind} index, queries searched {how}", len(queries)
         )
         hits: list[list[Answer]] = []
+
         for first in range(0, len(queries), BATCH):
             part = queries[first : first + BATCH]
             hits += search(context, part, K, "phrase")

@@ -53,6 +53,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         seals={},  # they name the places of indexes
     )
     partial = out.with_name(f"{out.name}.partial")
+
     with writing_to(out, KnowledgeBaseError, "free disk space or choose another folder"):
         if out.exists() and any(out.iterdir()):
             raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")

@@ -162,6 +162,7 @@ class Bert(nn.Module):
         segments = None if token_type_ids is None else token_type_ids[kept]
         groups = []
         first = 0
+
         for length, texts in groupby(kept.sum(dim=1).tolist()):
             count = len(list(texts))
             groups.append(Group(slice(first, first + count * length), Size((count, length)), None))
@@ -499,10 +500,11 @@ def _through(
     )
     others = mixed.dense, layer.intermediate["dense"], output.dense
     mix, widen, narrow = (product_of(linear, dtype) for linear in others)
-    attended = [
-        mix(_attended(attention, sizes, query(x), key(x), value(x)))
-        for x, sizes in zip(_groups(states, rows, dtype), lengths, strict=True)
-    ]
+    attended: list[Tensor] = []
+    for group, sizes in zip(_groups(states, rows, dtype), lengths, strict=True):
+        mixed = _attended(attention, sizes, query(group), key(group), value(group))
+        attended.append(mix(mixed))
+
     states = mixed.LayerNorm(torch.cat(attended) + states)
     outputs = [narrow(gelu(widen(x))) for x in _groups(states, rows, dtype)]
     result: Tensor = output.LayerNorm(torch.cat(outputs) + states)

@@ -374,11 +374,12 @@ class Model:
         small changes.
         """
         queries = self._packed_queries("float32")
+        training = self.config.training | {"finetuning": dict(facts)}
         self.config = dataclasses.replace(
             self.config,
             base=self.config.base or self.source,
             query_fingerprint=fingerprint(queries),
-            training=self.config.training | {"finetuning": dict(facts)},
+            training=training,
         )
         with writing_to(folder, ModelError, also=(SafetensorError,)):
             make_folder(folder)
@@ -403,6 +404,7 @@ class Model:
             phrase_fingerprint=fingerprint(phrases),
             query_fingerprint=fingerprint(queries),
         )
+
         with writing_to(folder, ModelError, also=(SafetensorError,)):
             make_folder(folder)
             save_tensors(phrases | queries, folder / WEIGHTS)

@@ -244,6 +244,7 @@ def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
     bounds = np.cumsum([0, *map(len, ids)])
     numbers = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encoded))
     offsets = np.fromiter(numbers, np.uint32, 2 * int(bounds[-1])).reshape(-1, 2)
+
     for text, (begin, stop) in zip(texts, pairwise(bounds), strict=True):
         # A tokenizer may strip combining marks, which belong to no piece.
         if not text.isascii() and _has_marks(text):

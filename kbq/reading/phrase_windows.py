@@ -84,6 +84,7 @@ def excerpts(
     texts = tokenize(tokenizer, [phrase.context[begin:stop] for phrase, begin, stop in firsts])
     separator = tokenizer.sep_token_id
     prefixes: list[list[int]] = []
+
     for title, named_before in zip(titles, named, strict=True):
         prefix = [*title.ids[:MAX_TITLE], separator]
         if len(named_before.ids):
@@ -323,6 +324,7 @@ def _read(
     )
     firsts = np.empty(len(windows), np.int64)  # the row of the first token of each window's text
     begin = 0
+
     for members, batch_states, begins in batches:
         firsts[members] = [
             begin + first + windows[number].first

@@ -452,10 +452,11 @@ class Reader:
         ids = self.query_tokenizer.ids_of(query)
         begins = [content_start(hit.context) for hit in paragraphs]
         contents = [hit.context[begin:] for hit, begin in zip(paragraphs, begins, strict=True)]
-        texts = [
-            replace(text, starts=text.starts + np.uint32(begin), ends=text.ends + np.uint32(begin))
-            for text, begin in zip(tokenize(self.tokenizer, contents), begins, strict=True)
-        ]
+        texts: list[Tokens] = []
+        for text, begin in zip(tokenize(self.tokenizer, contents), begins, strict=True):
+            moved = np.uint32(begin)
+            texts.append(replace(text, starts=text.starts + moved, ends=text.ends + moved))
+
         logits = self.score([self.windows(ids, text.ids) for text in texts])
         results = zip(paragraphs, texts, logits, strict=True)
         phrases = [

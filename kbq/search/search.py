@@ -464,6 +464,7 @@ def _search_batch(
     # The paragraphs of answers, each read once.
     texts = [shared_texts(group.shards) for group in groups]
     depth = max(ranking.depth for ranking in rankings)
+
     while open_in := _open(rankings, len(groups), len(queries)):
         for number, some in open_in.items():
             group = groups[number]
@@ -517,6 +518,7 @@ def batch_spans(
         for of_query in zip(*candidates, strict=True)
     ]
     together = max(1, STARTS // max([1, *sizes]))
+
     for first in range(0, len(queries), together):
         part = slice(first, first + together)
         of_shards = []

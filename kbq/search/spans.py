@@ -122,12 +122,12 @@ def find_spans(
     ends = rows[ends[order]]
     parts = (slices(numbers, len(candidates)) for numbers in (query_of[opening[order]], query_of))
     of_queries = zip(*parts, bounds, strict=True)
-    return [
-        Spans(
-            scores[best], starts[best], ends[best], bound, rows[own], products[own], penalties[own]
-        )
-        for best, own, bound in of_queries
-    ]
+    spans: list[Spans] = []
+    for best, own, bound in of_queries:
+        phrases = scores[best], starts[best], ends[best]
+        spans.append(Spans(*phrases, bound, rows[own], products[own], penalties[own]))
+
+    return spans
 
 
 def _opening(shard: Shard, candidates: Sequence[Candidates]) -> tuple[Rows, Rows, Floats | None]:
@@ -299,6 +299,7 @@ def best_units(
     complete_above = max(spans.complete_above for spans in by_shard)
     find = _best_of_each if unit in ("paragraph", "page") else _without_overlap
     hits: list[Answer] = []
+
     for span, bounds in find(shards, by_shard, unit, text_of):
         score = -span.negative_score
         if score <= complete_above:
@@ -356,6 +357,7 @@ def _without_overlap(
     waiting: list[_PlacedSpan] = []  # a heap of shortened spans
     taken_in: defaultdict[tuple[int, int], RangesTaken] = defaultdict(RangesTaken)
     sentences = cache(lambda shard, paragraph: Sentences(text_of(shard, paragraph)))
+
     while next_span or waiting:
         if next_span and (not waiting or next_span <= waiting[0]):
             span = next_span

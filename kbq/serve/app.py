@@ -100,6 +100,7 @@ def create_app(
     app.add_exception_handler(KbqError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+
     for router in (
         api.health,
         api.router,

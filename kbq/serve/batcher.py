@@ -284,6 +284,7 @@ class Batcher:
         first.part = first.left[: max(1, int(room / cost(1, first.options)))]
         batch: list[_Waiting] = [first]
         queries = len(first.part)
+
         for request in list(line):
             if not isinstance(request, _Queries) or request.outcome.done():
                 continue

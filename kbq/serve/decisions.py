@@ -191,6 +191,7 @@ class DecisionsFile:
         end = file.seek(0, os.SEEK_END)
         left = memoryview(b"".join(new))
         handle = file.fileno()
+
         try:
             while left:  # unbuffered: what is left of it must not be written later
                 left = left[os.write(handle, left) :]
@@ -319,6 +320,7 @@ def _line(fields: dict[str, Any]) -> bytes:
     }
     line |= {"id": decision.id} if decision.id else {}
     line |= {name: fields[name] for name, kind in PLACE.items() if type(fields.get(name)) is kind}
+
     for name, value in line.items():
         if name in PLACE and not (
             len(value) <= LONGEST if isinstance(value, str) else 0 <= value <= LARGEST

@@ -244,10 +244,9 @@ def _png(pixels: Any) -> bytes:
     rows[:, 1:] = pixels.reshape(height, 3 * width)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(content))
-        + name
-        + content
-        + struct.pack(">I", zlib.crc32(name + content))
-        for name, content in chunks
-    )
+    file = [b"\x89PNG\r\n\x1a\n"]
+    for name, content in chunks:
+        length = struct.pack(">I", len(content))
+        checksum = struct.pack(">I", zlib.crc32(name + content))
+        file += [length, name, content, checksum]
+    return b"".join(file)

@@ -133,6 +133,7 @@ class Guard:
         send = self._sender(exchange, send)
         self._in_flight += 1
         self._metrics.in_flight.set(self._in_flight)
+
         try:
             self._refuse(exchange)
             await self._within_time(exchange, receive, send)

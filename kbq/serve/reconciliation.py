@@ -166,6 +166,7 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Pag
         lambda: [words.pages(name.query, limit) for name, limit in zip(names, limits, strict=True)]
     )
     asked = []
+
     for number, name in enumerate(names):
         others = [other for other in name.properties if not is_empty(other.v)]
         for page in pages[number][:CHECKED]:
@@ -395,6 +396,7 @@ class _Reconciliation:
             page_id: self._served.page(page_id) for page_id in ids if self._served.has_page(page_id)
         }
         columns = []
+
         for sent in Column.sent(properties):
             chosen = sent.chosen
             named = relation_named(sent.id, "one" if chosen.limit == 1 else "many")
@@ -406,9 +408,9 @@ class _Reconciliation:
             Slot(subject_of(pages[page_id].title), relation) for page_id, _, relation, _ in cells
         ]
         claims = await self._filler.claims(slots)
-        rows: dict[str, dict[str, list[dict[str, Any]]]] = {
-            page_id: {column: [] for column, _, _ in columns} for page_id in ids
-        }
+        rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        for page_id in ids:
+            rows[page_id] = {column: [] for column, _, _ in columns}
         for (page_id, column, _, chosen), said in zip(cells, claims, strict=True):
             accepted = [claim for claim in said if claim.accepted][: chosen.limit or None]
             rows[page_id][column] = [_cell(claim, chosen.content) for claim in accepted]

@@ -177,6 +177,7 @@ class _Table:
         self._numbers = np.concatenate([*numbers, _NO_PAGES])  # number of each page in its shard
         keys = array("Q")
         pages = array("q")
+
         for page, (shard, number) in enumerate(
             zip(self._shards.tolist(), self._numbers.tolist(), strict=True)
         ):

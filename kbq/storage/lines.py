@@ -188,6 +188,7 @@ def read_any_lines(
     lines = _byte_lines(source, error)
     guess = ""
     is_ascii = True
+
     for number, line in lines:
         if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             text, _ = decode(b"".join([line, *(other for _, other in lines)]))

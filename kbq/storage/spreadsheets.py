@@ -122,6 +122,7 @@ def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
     sheet = book.create_sheet("kbq")
     sheet.freeze_panes = "A2"  # the header stays in sight
     bold = Font(bold=True)
+
     for number, row in enumerate(rows):
         cells = []
         for value in row:
@@ -202,6 +203,7 @@ def _merged(archive: zipfile.ZipFile, title: str) -> Merged:
     reader.read_workbook()
     parts = {sheet.name: relation.target for sheet, relation in reader.parser.find_sheets()}
     merged = defaultdict(list)
+
     with archive.open(parts[title]) as sheet:
         for _, element in ElementTree.iterparse(sheet):
             if element.tag.endswith("}mergeCell"):
@@ -218,6 +220,7 @@ def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[i
     width = 0
     firsts = dict[tuple[int, int], Any]()
     both = _rows_of(sheet), _rows_of(formulas)
+
     for number, (row, with_formulas) in enumerate(zip(*both, strict=True), start=1):
         cells = [
             shown(cell.value, getattr(cell, "number_format", None) or "General") for cell in row

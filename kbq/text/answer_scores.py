@@ -151,6 +151,7 @@ def common_words(gold: list[str], guess: list[str]) -> set[str]:
     words: set[str] = set()
     row = len(gold)
     column = len(guess)
+
     while row and column:
         if gold[row - 1] == guess[column - 1]:
             words.add(gold[row - 1])

@@ -41,6 +41,7 @@ class RecomputedAttention(torch.autograd.Function):
         texts, heads, tokens, _ = q.shape
         step = max(1, PAIRS // (heads * tokens * k.shape[2]))
         parts = []
+
         for first in range(0, texts, step):
             some = slice(first, first + step)
             matrices = [matrix[some].flatten(0, 1) for matrix in (q, k, v, result, gradients[0])]

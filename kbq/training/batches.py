@@ -409,6 +409,7 @@ def prepare(
     prepared = []
     unusable = 0
     surplus = 0
+
     for first in range(0, len(passages), 1000):
         part = passages[first : first + 1000]
         titles = tokenize(tokenizer, [passage.title for passage in part])
@@ -614,11 +615,12 @@ def collate(network: Model | Reader, passages: Sequence[PreparedPassage]) -> Bat
     tokens_of = np.split(owned, np.searchsorted(flat[owned], range(1, len(passages))))
     passage_of_query = [number for number, passage in enumerate(passages) for _ in passage.queries]
     places_of_query = (places for passage in passages for places in passage.golds)
-    golds = [
-        (row, *tokens_of[number][list(span)])
-        for row, (number, places) in enumerate(zip(passage_of_query, places_of_query, strict=True))
-        for span in places
-    ]
+    golds = []
+    of_queries = zip(passage_of_query, places_of_query, strict=True)
+    for row, (number, places) in enumerate(of_queries):
+        for span in places:
+            golds.append((row, *tokens_of[number][list(span)]))
+
     rows, *sides = (
         torch.from_numpy(np.array(golds, np.int64).reshape(-1, 3)).to(device).unbind(dim=1)
     )

@@ -45,11 +45,12 @@ def read_checkpoint(
         ) from None
 
     if before != now:
-        changed = [
-            f"{name} {before.get(name)} then, {now.get(name)} now"
-            for name in {**before, **now}
-            if before.get(name) != now.get(name)
-        ]
+        changed: list[str] = []
+        for name in {**before, **now}:
+            old = before.get(name)
+            new = now.get(name)
+            if old != new:
+                changed.append(f"{name} {old} then, {new} now")
         raise TrainingError(
             f"{path} was written with other settings ({'; '.join(changed)}): use these again, or "
             "delete it to start again"

@@ -201,6 +201,7 @@ class EncoderRun(batches.PassageRun):
         queued_same = (batch.answer_of_query[:, None] == queued_answers) & spares_same
         golds = (batch.gold_starts, batch.gold_ends)
         sides: list[dict[str, Tensor]] = []
+
         for side, (queries, gold, queued) in enumerate(
             zip(query_vectors, golds, queue, strict=True)
         ):

@@ -217,6 +217,7 @@ class Run(ABC):
         counts = [self.query_count(members) for members in step_batches]
         sums: dict[str, Tensor] = {}  # kept on the device, and read once
         size = 0
+
         for members, queries in zip(step_batches, counts, strict=True):
             losses, tokens = self.losses(members)
             weighted = [

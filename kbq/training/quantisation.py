@@ -124,11 +124,8 @@ class DevSample:
     @classmethod
     def of(cls, model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> Self:
         """Take the queries that the encoder can read, or a sample if there are too many."""
-        rows = (
-            quantise(torch.from_numpy(tokens.vectors), torch.from_numpy(model.scale))
-            .numpy()
-            .astype(np.float32)
-        )
+        quantised = quantise(torch.from_numpy(tokens.vectors), torch.from_numpy(model.scale))
+        rows = quantised.numpy().astype(np.float32)
         queries = readable(passages, model.query_tokenizer)
         queries = random.Random(0).sample(queries, min(MOST_QUERIES, len(queries)))
         vectors = model.in_row_units(*model.encode_queries([query.text for _, query in queries]))
@@ -156,14 +153,12 @@ class DevSample:
         gold passage.
         """
         passage_of = self.tokens.passages
-        start_scores, end_scores = (
-            np.where(mask, side, np.float32(-np.inf))
-            for mask, side in zip(edges, scores, strict=True)
-        )
+        opens, closes = edges
+        start_scores = np.where(opens, scores[0], np.float32(-np.inf))
+        end_scores = np.where(closes, scores[1], np.float32(-np.inf))
         begins = np.flatnonzero(np.diff(passage_of, prepend=-1))
-        penalty_so_far = (penalty * (np.arange(len(passage_of)) - begins[passage_of])).astype(
-            np.float32
-        )
+        places = np.arange(len(passage_of)) - begins[passage_of]
+        penalty_so_far = (penalty * places).astype(np.float32)
         start_scores = start_scores + penalty_so_far
         end_scores = end_scores - penalty_so_far
         best = start_scores + best_ahead(end_scores)
@@ -171,14 +166,18 @@ class DevSample:
         top = np.argsort(-passage_scores, axis=1, kind="stable")[:, :TOP]
         stops = np.append(begins[1:], len(passage_of))
         open_right = in_top = gold_right = 0
+
         for row, (number, query) in enumerate(queries):
-            texts = {normalise_answer(answer) for answer in query.answers}
+            golds = {normalise_answer(answer) for answer in query.answers}
             first = begins[number]
             anywhere = int(best[row].argmax())
             within = first + int(best[row, first : stops[number]].argmax())
-            open_right += normalise_answer(self._phrase(anywhere, end_scores[row])) in texts
+
+            phrase_anywhere = self._phrase(anywhere, end_scores[row])
+            phrase_within = self._phrase(within, end_scores[row])
+            open_right += normalise_answer(phrase_anywhere) in golds
             in_top += number in passage_of[begins[top[row]]]
-            gold_right += normalise_answer(self._phrase(within, end_scores[row])) in texts
+            gold_right += normalise_answer(phrase_within) in golds
 
         return open_right, in_top, gold_right
 
@@ -248,6 +247,7 @@ def filter_curve(dev_sample: DevSample, penalty: float) -> tuple[FilterPoint, ..
     masks = [is_token & ((tokens.chances > threshold) | tokens.always) for threshold in thresholds]
     percent = dev_sample.read([((mask, mask), penalty) for mask in masks])
     points = []
+
     for threshold, mask, scores in zip(thresholds, masks, percent, strict=True):
         kept = int(mask.sum())
         share = round(100 * kept / len(chances), 2)
@@ -299,11 +299,9 @@ def encode_tokens(model: Model, passages: Sequence[Passage]) -> EncodedTokens:
     for index, vectors, logits in encoded:
         span = slice(flat[index][0], flat[index][0] + flat[index][1].count)
         chance = logits.max(axis=1)
-        tokens.vectors[span], tokens.logits[span], tokens.always[span] = (
-            vectors,
-            logits,
-            chance == chance.max(),
-        )
+        tokens.vectors[span] = vectors
+        tokens.logits[span] = logits
+        tokens.always[span] = chance == chance.max()
 
     return tokens
 
@@ -331,6 +329,7 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
     queries = readable(passages, model.query_tokenizer)
     golds = [query.answers for _, query in queries]
     vectors = model.in_row_units(*model.encode_queries([query.text for _, query in queries]))
+
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder) / "dump"
         counts, corpus = build_shards(pages, model, dump, 0, lambda counts: None)
@@ -348,12 +347,11 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
         kept = manifest.counts.rows / max(1, manifest.counts.tokens)
 
     found = [[hit.page_id for hit in best] for best in hits]
-    first, top_5 = (
-        _percent(
-            [str(number) in best[:k] for best, (number, _) in zip(found, queries, strict=True)]
-        )
-        for k in (1, 5)
-    )
+    golds_and_pages = [
+        (str(number), best) for best, (number, _) in zip(found, queries, strict=True)
+    ]
+    first = _percent([gold in best[:1] for gold, best in golds_and_pages])
+    top_5 = _percent([gold in best[:5] for gold, best in golds_and_pages])
     gold_scores = answer_scores(answers_in_gold, golds)
     open_scores = answer_scores([hit[0].text if hit else "" for hit in hits], golds)
     return ReadingScores(len(queries), *gold_scores, *open_scores, first, top_5, 100 * kept)

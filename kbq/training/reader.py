@@ -228,6 +228,7 @@ def read_answers(reader: Reader, pairs: Sequence[tuple[str, str]]) -> list[str |
         for place in readable
     ]
     answers: list[str | None] = [None] * len(pairs)
+
     for place, logits in zip(readable, reader.score(windows), strict=True):
         text = pairs[place][1]
         start, end = best_span(logits)

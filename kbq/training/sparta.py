@@ -219,6 +219,7 @@ class SpartaRun(PassageRun):
         own = np.array([example.group for example in batch for _ in example.queries])
         near = torch.from_numpy(own[:, None] == groups)
         row = first = 0
+
         for example in batch:
             for places in example.golds:
                 gold[row, [first + place for place in places]] = True

@@ -216,6 +216,7 @@ class Labeller:
         places = {place for page in pages_of(gold) for place in self._places[page]}
         has_answer = np.zeros(len(phrases), bool)
         on_page = np.zeros(len(phrases), bool)
+
         for number in np.unique(phrases.shards).tolist():
             indices = np.flatnonzero(phrases.shards == number)
             shard = self._shards[number]
@@ -241,6 +242,7 @@ class Labeller:
         places = sorted(place for page in pages_of(gold) for place in self._places[page])
         spans: list[tuple[int, int, int]] = []
         in_text = False
+
         for number, page_number in places:
             shard = self._shards[number]
             first, stop = np.searchsorted(shard.paragraph_pages, [page_number, page_number + 1])
@@ -277,11 +279,14 @@ def _occurrences(
     lengths = stops - begins  # normalising drops articles and punctuation; lower case may be longer
     legal = shard.opens(starts) & shard.closes(ends)
     likely = np.flatnonzero(legal & (2 * lengths >= shortest) & (lengths <= 2 * longest + 8))
-    return [
-        (int(starts[i]), int(ends[i]))
-        for i in likely
-        if normalise_answer(text[int(begins[i]) : int(stops[i])]) in answers
-    ]
+    right: list[tuple[int, int]] = []
+
+    for i in likely:
+        phrase = text[int(begins[i]) : int(stops[i])]
+        if normalise_answer(phrase) in answers:
+            right.append((int(starts[i]), int(ends[i])))
+
+    return right
 
 
 @dataclass(frozen=True, slots=True)

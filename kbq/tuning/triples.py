@@ -321,6 +321,7 @@ def other_queries(
     pages_of = [(shard, pages) for shard, pages in pages_of if len(pages)]
     source = np.random.default_rng([seed, watched])
     made: list[str] = []
+
     for number in range(count * TRIES):
         shard, pages = pages_of[source.integers(len(pages_of))]
         page = int(pages[source.integers(len(pages))])

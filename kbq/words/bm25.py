@@ -123,6 +123,7 @@ def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArra
     counts = array("I")
     sizes = array("i")
     lengths = array("I")
+
     for first in range(0, len(shard.texts), CHUNK):
         paragraphs = range(first, min(first + CHUNK, len(shard.texts)))
         titles = [shard.title_of(paragraph) for paragraph in paragraphs]

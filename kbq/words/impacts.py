@@ -57,6 +57,7 @@ def add_sparta(
     manifest = replace(manifest, sparta=name)
     stage = Stage(report, "impacts learned, paragraphs", manifest.counts.paragraphs)
     built = [f"sparta-{name}"]
+
     for shard in manifest.open_shards(folder):
         if is_complete(sparta_folder(shard.folder, manifest), shard.seal):
             stage.add(len(shard.texts))
@@ -162,6 +163,7 @@ def compact_sparta(
     # The paragraph of each remaining sentence, counted over all shards.
     owners: list[NDArray[np.int64]] = []
     sentences = paragraphs = 0
+
     for shard in old:
         postings = Postings(sparta_folder(shard.folder, manifest), "weights")
         of_sentences = postings.array(PARAGRAPHS)

@@ -69,6 +69,7 @@ def write_postings(
         numbers: entries.numbers[by_term],
         "begins": np.append(0, counts.cumsum()),
     }
+
     for name, values in (columns | dict(others or {})).items():
         array = GrowingArray(partial / f"{name}.npy", values.dtype)
         array.append(values)
@@ -220,10 +221,8 @@ def is_complete(folder: Path, of: str, named: str | None = None) -> bool:
     """
     try:
         seal = read_seal(folder)
-        return (
-            seal.of == of
-            and seal.digest == (named or seal.digest)
-            and first_damage({folder / name: file for name, file in seal.files.items()}) is None
-        )
+        is_named = seal.of == of and seal.digest == (named or seal.digest)
+        files = {folder / name: file for name, file in seal.files.items()}
+        return is_named and first_damage(files) is None
     except (OSError, ValueError):
         return False

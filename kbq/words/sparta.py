@@ -104,17 +104,16 @@ def sentence_windows(
     head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
     room = shape.length - len(head) - 1
     windows = []
+
     for members in _together(list(_sentences(text, tokens, room)), 0 if marked else room):
         begin, stop = around(members[0][0], members[-1][1], len(tokens.ids), room)
         ids = [*head, *tokens.ids[begin:stop], tokenizer.sep_token_id]
         shift = len(head) - begin
-        sentences = tuple(
-            Sentence(
-                first + shift, stop + shift, int(tokens.starts[first]), int(tokens.ends[stop - 1])
-            )
-            for first, stop in members
-        )
-        windows.append(SentenceWindow(ids, sentences))
+        sentences: list[Sentence] = []
+        for first, stop in members:
+            characters = int(tokens.starts[first]), int(tokens.ends[stop - 1])
+            sentences.append(Sentence(first + shift, stop + shift, *characters))
+        windows.append(SentenceWindow(ids, tuple(sentences)))
 
     return windows
 
@@ -174,6 +173,7 @@ class SentenceTensors:
         self.segments = pad([window.segments for window in windows], 0, device)
         length = self.ids.shape[1]
         places: list[tuple[int, int]] = []
+
         for row, window in enumerate(windows):
             spans = (
                 [(0, len(window.ids))]
@@ -372,6 +372,7 @@ def strongest_impacts(
     fast = fast_copy(model.network, device)
     vectors = fast.terms[terms]
     stop = list(accumulate(len(window.sentences) for window in windows))
+
     for members in buckets([len(window.ids) for window in windows], batch_tokens(device)):
         tensors = model.tensors([windows[index] for index in members])
         numbers = [n for i in members for n in range(stop[i] - len(windows[i].sentences), stop[i])]
