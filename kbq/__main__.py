@@ -112,6 +112,7 @@ def _status_of(app: Callable[..., int | None]) -> int:
         sys.stderr.write(f"error: too little memory ({lacking}): {advice}\n")
     if status == 130:  # what Typer makes of Ctrl-C
         note("stopped; what is on the disk stays, and commands that can resume go on from there")
+
     return status
 
 

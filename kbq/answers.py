@@ -283,6 +283,7 @@ class Answer:
         evidence: dict[str, object] = {"context_start": first, "context": self.context[first:last]}
         if self.metadata:
             evidence["metadata"] = dict(self.metadata)
+
         return answer | place | evidence
 
     def __reduce__(self) -> tuple[type["Answer"], tuple[object, ...]]:
@@ -344,6 +345,7 @@ def _cells(answer: Answer) -> list[str]:
     after = answer.context[answer.end : last] + " …" * (last < len(answer.context))
     evidence = html.marked(before, answer.text, after)
     place = f"page {answer.page_id}, paragraph {answer.paragraph}"
+
     return [
         html.element("td", html.element("b", html.text(answer.text))),
         html.element("td", worth),

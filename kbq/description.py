@@ -115,6 +115,7 @@ def _knowledge_base(folder: Path) -> dict[str, object]:
     }
     place = choose_place(shards, manifest.available, None, choose_device("auto"))
     indexes = [dataclasses.asdict(index) for index in describe_indexes(folder)]
+
     return contents | size | origin | {"searched": place.why, "indexes": indexes}
 
 
@@ -168,6 +169,7 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
         # Percent of other queries answered as before; as often as there are scores.
         "agreements": outcome.get("agreements", []),
     }
+
     return prints | lesson | scores | changes | {"command": facts["command"]}
 
 
@@ -186,6 +188,7 @@ def _network(folder: Path) -> dict[str, object]:
         str(architectures[0]) if isinstance(architectures, list) and architectures else "unknown"
     )
     kind = next((kind for end, kind in KINDS.items() if architecture.endswith(end)), "network")
+
     return {
         "kind": kind,
         "architecture": architecture,

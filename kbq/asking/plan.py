@@ -115,6 +115,7 @@ class SearchPlan:
         if n_reranked:
             calibration = own() if path is None else Calibration.read(Path(path))
         calibration = chosen_calibration(calibration, options, mode, reranking)
+
         return cls(
             backend,
             weights,

@@ -124,7 +124,7 @@ class Searcher:
         with manifest.damage_explained(folder):
             # An index looks at its own files.
             self.shards = manifest.open_shards(folder, manifest.parts())
-            self._index: Index | None = None  # of all shards, once it is searched here
+            self._index: Index | None = None  # index of all shards, once it is searched here
             shown: list[Bools] = []  # pages of each shard that may be answered with
             if where.pages:
                 shown, unknown = Pages(self.shards).chosen(where.pages)

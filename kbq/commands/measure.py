@@ -281,6 +281,7 @@ def case_lines(case: "ErrorCase") -> "list[Line]":
         for name, value in lines.items()
         if value is not None
     ]
+
     return [Styled(f"{case.kind}  {case.id}", bold=True), *shown, ""]
 
 

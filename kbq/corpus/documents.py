@@ -106,7 +106,7 @@ class _File:
     id: str
     read: Callable[[], bytes]  # decompressed; raises CorpusError
     start: Callable[[], bytes]  # some of its first bytes, if it is not compressed
-    path: str = ""  # of a file that is not in an archive
+    path: str = ""  # the path of a file outside archives
 
     @property
     def suffix(self) -> str:

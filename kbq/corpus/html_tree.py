@@ -344,7 +344,7 @@ def _is_for_screens(name: str, query: str) -> bool:
 
 def _is_mark(element: Any) -> bool:
     """Return whether an element is the mark of a note, such as [1]."""
-    if len(element.text or "") > 40 or len(element) > 4:  # no mark, and quick to see
+    if len(element.text or "") > 40 or len(element) > 4:  # too long for a mark, and quick to see
         return False
     text = all_text(element).strip()
     if not text or len(text) > 20:

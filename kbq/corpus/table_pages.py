@@ -51,8 +51,8 @@ _DAY = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[T ]00:00(?::00)?)?")
 class TableRow:
     """A row of a table as a page."""
 
-    place: str  # for messages
-    where: str  # in the file: `line=7`, `row=7` or `sheet=People&row=7`
+    place: str  # the place as messages name it
+    where: str  # the place in the file: `line=7`, `row=7` or `sheet=People&row=7`
     title: str
     texts: Sequence[str]
     metadata: dict[str, object]
@@ -136,7 +136,7 @@ def rows_of_file(
 
     def tell(problem: KbqError) -> None:
         refused.append(problem)
-        on_bad_row(problem)  # where this raises, the row ends the whole reading, not its sheet
+        on_bad_row(problem)  # an error here ends the whole reading, not the sheet
         refused.pop()
 
     for sheet in sheets:

@@ -105,6 +105,7 @@ class PageEncoder:
             flags.to(torch.int8),
         )
         on_host = torch.cat(columns, dim=1).to("cpu", non_blocking=True)
+
         return _Batch(np.array(batch.members), batch.own.shape[1], places, on_host)
 
 
@@ -169,6 +170,7 @@ def _in_order(
     logits = np.ascontiguousarray(rest[:, :4]).view(np.float32)[:, 0]
     edges = (rest[:, -1] & (OPENS | CLOSES)).view(np.uint8)
     kept = np.bincount(paragraph, minlength=len(cut))
+
     return EncodedParagraphs(sizes, kept, vectors, logits, edges, positions, starts, ends)
 
 

@@ -88,6 +88,7 @@ class OfficialCheckpoint:
             name: tensor for name, tensor in self.weights.items() if name.startswith("queries.")
         }
         phrases = {name: tensor for name, tensor in self.weights.items() if name not in queries}
+
         return ModelConfig(
             window=WindowShape(min(WINDOW, longest), min(OVERLAP, longest // 4), title_segment=1),
             max_query_tokens=min(QUERY_TOKENS, longest),
@@ -310,6 +311,7 @@ def _from_pieces(folder: Path) -> FastTokenizer:
     if missing := [token for token in special if token not in numbers]:
         raise ValueError(f"it has no {missing[0]}")
     inner.add_special_tokens(special)
+
     return FastTokenizer(inner, {"tokenizer_class": "BertTokenizer"} | BERT)
 
 

@@ -377,4 +377,5 @@ def _faiss_index(codes: Codes) -> Any:
     lists.this.disown()  # the index owns them now
     index.own_fields = True
     means.this.disown()
+
     return index

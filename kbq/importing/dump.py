@@ -136,6 +136,7 @@ class DocumentPage(Page):
         longest = lengths[owners]
         starts = (self.document.starts[kept] - first_characters).clip(0, longest).astype(np.uint32)
         ends = (self.document.ends[kept] - first_characters).clip(0, longest).astype(np.uint32)
+
         return EncodedParagraphs(
             tokens[filled], sizes[filled], vectors, logits, edges, positions, starts, ends
         )
@@ -420,6 +421,7 @@ def import_dump(
         report_stage=report_stage,
     )
     warn_unlike(manifest.open_shards(out), opened, note)
+
     return Imported(out, manifest, misfits)
 
 

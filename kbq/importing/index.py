@@ -125,6 +125,7 @@ class _Reader:
         layout = CodesLayout(
             dim, code_bytes, lists, vectors, rotation, means, centroids, codes, self._size
         )
+
         return FaissFile(layout, contents)
 
     def _header(self) -> tuple[int, int]:
@@ -165,6 +166,7 @@ class _Reader:
         if end != self._size:
             raise ValueError(f"it has {self._size:,} of {end:,} bytes")
         begins = begin + np.cumsum([0, *sizes[:-1]]) * (code_bytes + ID_BYTES)
+
         return np.stack([begins, sizes], axis=1), begin
 
     def _expect(self, kind: bytes) -> None:
@@ -394,6 +396,7 @@ def import_index(
         index=with_codes,
     )
     warn_unlike(manifest.open_shards(out), opened, note)
+
     return Imported(out, manifest, misfits)
 
 

@@ -251,6 +251,7 @@ class _ShardRows:
         is_good = row_uppers >= best.enough[queries, None]
         may_open = edges[pieces] & OPENS != 0
         kept = (is_good & may_open).nonzero(as_tuple=True)
+
         return _Openings(queries[kept[0]], rows[kept], row_uppers[kept], added[kept])
 
     def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:

@@ -420,4 +420,5 @@ def _folder(shard: Shard, entry: IndexEntry) -> Path:
         raise KnowledgeBaseError(f"index {reading_problem(damage.path, damage.problem, advice)}")
     if seal.of != shard.seal:
         raise KnowledgeBaseError(f"index {folder} was built from another shard: {advice}")
+
     return folder

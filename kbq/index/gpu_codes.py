@@ -317,6 +317,7 @@ class GpuCells:
         numbers = torch.where(
             best == -torch.inf, -1, self._numbers[place.clamp(max=len(self._numbers) - 1)].long()
         )
+
         return best.cpu().numpy(), (probe // each).cpu().numpy(), numbers.cpu().numpy()
 
     def _as_column(self, numbers: Sequence[int]) -> Tensor:

@@ -110,6 +110,7 @@ class GpuRows:
         shard_rows = rows.astype(np.int64) - self._begins[shards]
         scores = uppers.astype(np.float32), bonuses.astype(np.float32)
         openings = Openings(self._numbers[shards], queries.astype(np.int64), shard_rows, *scores)
+
         return openings, np.concatenate([enough for _, enough in parts])
 
     def products(
@@ -210,6 +211,7 @@ class GpuRows:
             if asked.has_bonus
             else torch.zeros_like(rows)
         )
+
         return torch.stack(
             [of_queries.double(), rows.double(), uppers[pairs, places].double(), added.double()]
         )
@@ -285,6 +287,7 @@ def best_of_pieces(rows: Tensor, edges: Tensor, paragraphs: Tensor, asked: Query
         HAS_BONUS=asked.has_bonus,
         **launch,
     )
+
     return Best(starts, ends, alone)
 
 

@@ -235,6 +235,7 @@ def broken_down(scores: Scores, names: Sequence[str], grouping: str) -> Analysis
         "micro": micro,
         "macro": macro,
     }
+
     return Analysis(document, [ScoreTable(f"by {grouping}", headings, rows)])
 
 
@@ -280,6 +281,7 @@ def compared(
     table = ScoreTable(f"{title} against {one}, paired permutation test", columns, rows)
     score = {"score": names[0]} if by_group else {}
     notes = [note for other in others.values() for note in other.notes]
+
     return Analysis([score | asdict(difference) for difference in differences], [table], notes)
 
 

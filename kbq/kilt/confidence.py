@@ -216,6 +216,7 @@ def reliability(
     low, high = np.quantile(drawn, [tail, 1 - tail], axis=0)
     columns = [column.tolist() for column in (counts.astype(int), means, shares, low, high)]
     ece = np.abs(shares - means) @ counts / len(right)
+
     return Reliability(
         bins=tuple(ReliabilityBin(*row) for row in zip(*columns, strict=True)),
         ece=float(ece),
@@ -454,6 +455,7 @@ def confidence_in(probabilities: Doubles, right: Bools, right_by: str) -> Confid
     share_right = float(right.mean()) if answers else None
     errors = reliability(given, right)
     coverages = [coverage_at(given, right, precision, queries) for precision in PRECISIONS]
+
     return Confidence(
         right_by=right_by,
         queries=queries,

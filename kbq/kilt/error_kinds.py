@@ -159,6 +159,7 @@ def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> 
     gold_places = dict.fromkeys(place for output in gold.outputs for place in output.places)
     gold_ranks = (rank for rank, page in enumerate(guess.pages, 1) if page in gold_pages)
     gold_answers = sorted(gold.answers)
+
     return ErrorCase(
         id=gold.id,
         kind=kind,

@@ -364,6 +364,7 @@ def _by_character(predictions: records.Source, gold: records.Source) -> Analysis
         f"by character, {len(scores):,} queries answered in scripts without blanks between words"
     )
     table = ScoreTable(title, {"score": "text", "mean": "percent"}, [("EM", em), ("F1", f1)])
+
     return Analysis({"queries": len(scores), "em": em, "f1": f1}, [table])
 
 
@@ -414,6 +415,7 @@ def _evaluation(
     )
     if is_refused:
         raise PartlyScoredError(evaluation)
+
     return evaluation
 
 

@@ -202,6 +202,7 @@ def evaluate_passages(
         write_run(predictions, files.trec_run, paragraph_of)
     if files.trec_qrels is not None:
         write_qrels(gold_records, files.trec_qrels, paragraph_of)
+
     return score_passages(questions, ks)
 
 

@@ -198,6 +198,7 @@ class Predictor:
         if not names:
             raise QueryError(f"{path} holds no record")
         queries = self.kb.check(self.options, adapted)
+
         return [
             AdaptedQuery(identity, text, query)
             for (identity, text), query in zip(names, queries, strict=True)
@@ -247,6 +248,7 @@ class Predictor:
             "min_probability": options.min_probability,
             "with_text": self.with_text,
         }
+
         return asked | searched | search | {"kbq": kbq.__version__}
 
 

@@ -107,6 +107,7 @@ def gold_of(given: AnyRecords) -> Source:
         {"id": query, "output": [{"provenance": [hit]} for hit in hits]}
         for query, hits in items.items()
     )
+
     return RecordList(str(given), tuple(records))
 
 
@@ -467,6 +468,7 @@ def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
     answer = str(outputs[0]["answer"]).strip()
     title = items[0].get("title") if items else None
     top = place_of(items[0], title.strip() if isinstance(title, str) else "") if items else None
+
     return Guess(record_id, line, answer, distinct_pages(items), top, texts_of(items, depth=5))
 
 

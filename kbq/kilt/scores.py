@@ -344,6 +344,7 @@ def score(
     sums = np.add.accumulate(values)[-1] if ids else np.zeros(len(names))
     means = tuple((sums / max(1, len(ids))).tolist())
     facts = pairs.notes(), pairs.matched, pairs.with_gold_pages
+
     return Scores(kind, rules, names, tuple(ids), tuple(groups), values, means, *facts)
 
 

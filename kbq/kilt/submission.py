@@ -400,6 +400,7 @@ def _prepare_file(
         sha256=hashlib.sha256(content).hexdigest(),
         warnings=warnings,
     )
+
     return entry, validation.errors
 
 

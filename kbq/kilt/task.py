@@ -231,6 +231,7 @@ class Task:
             return next(iter(tasks.values()))
         if wanted not in tasks:
             raise KbqError(f"{path} defines {', '.join(tasks)}: write {path}:NAME for one of them")
+
         return tasks[wanted]
 
     @property

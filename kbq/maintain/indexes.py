@@ -157,6 +157,7 @@ def build_indexes(
         if part not in whole
     ]
     default = entries.pop(new_kind, IndexEntry())
+
     return replace(manifest.without_seals(built), index=default, others=tuple(entries.values()))
 
 

@@ -105,6 +105,7 @@ def verify(
     ]
     problems = tuple(sentence(folder, damage) for damage in left)
     unread = sum(damage.is_unread for damage in left)
+
     return Verification(
         folder, len(files), sum(file.bytes for file in files.values()), problems, repaired, unread
     )
@@ -129,6 +130,7 @@ def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
     problems = tuple(
         reading_problem(damage.path, damage.problem, remedy(folder)) for damage in damages
     )
+
     return Verification(
         folder, len(sizes), sum(sizes), problems, unread=sum(damage.is_unread for damage in damages)
     )

@@ -480,6 +480,7 @@ def batch_invariant_states(
     for layer in bert.encoder["layer"].children():
         states = _through(layer, states, rows, lengths, dtype)
     split = zip(torch.split(states, rows), lengths, strict=True)
+
     return [part[: sum(sizes)] for part, sizes in split]
 
 
@@ -502,8 +503,8 @@ def _through(
     mix, widen, narrow = (product_of(linear, dtype) for linear in others)
     attended: list[Tensor] = []
     for group, sizes in zip(_groups(states, rows, dtype), lengths, strict=True):
-        mixed = _attended(attention, sizes, query(group), key(group), value(group))
-        attended.append(mix(mixed))
+        seen = _attended(attention, sizes, query(group), key(group), value(group))
+        attended.append(mix(seen))
 
     states = mixed.LayerNorm(torch.cat(attended) + states)
     outputs = [narrow(gelu(widen(x))) for x in _groups(states, rows, dtype)]

@@ -256,6 +256,7 @@ class Model:
             marker_tokens=marker_tokens(tokenizer),
         )
         scale = np.zeros(int(phrases.backbone.config.hidden_size), np.float32)
+
         return cls(config, tokenizer, lambda: phrases, queries, scale)
 
     @classmethod
@@ -367,6 +368,7 @@ class Model:
         refuse_other_weights(weights, ("queries.",), folder)
         load_weights(base.queries, weights, "queries.", folder, given=base.word_embeddings)
         base.config = config
+
         return base
 
     def save_query_encoder(self, folder: Path, facts: Mapping[str, object]) -> None:

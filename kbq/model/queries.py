@@ -240,6 +240,7 @@ def readable_queries(
         raise QueryError(problems[0])
     if problems:
         raise QueryError(f"{len(problems)} of {len(texts)} queries cannot be asked", problems)
+
     return queries
 
 

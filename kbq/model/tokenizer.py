@@ -260,6 +260,7 @@ def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
         list(chain.from_iterable(encoding.word_ids for encoding in encoded)), np.float64
     )
     starts, ends = _of_whole_words(offsets, _continues(texts, bounds, offsets, words))
+
     return [
         Tokens(pieces, starts[begin:stop], ends[begin:stop])
         for pieces, (begin, stop) in zip(ids, pairwise(bounds), strict=True)

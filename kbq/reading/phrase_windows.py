@@ -344,6 +344,7 @@ def _read(
     )
     starts, ends = torch.from_numpy(places).to(reader.device).T
     edges = torch.cat([states[starts], states[ends]], dim=1)
+
     return _Read(
         parts, edges, logits[0, starts] + logits[1, ends], [logits[:, text] for text in texts]
     )

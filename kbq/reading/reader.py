@@ -177,6 +177,7 @@ def open_reader(folder: Path) -> QuestionAnswering:
     load_weights(network, shared | reader_weights, "", folder)
     network.reads_mentions = reads_mentions
     give_memory_back()  # the memory that the weights were unpacked in
+
     return network
 
 
@@ -465,6 +466,7 @@ class Reader:
             if text.ids
             for hit in _phrases(paragraph, text, scores)
         ]
+
         return sorted(phrases, key=lambda hit: -hit.score)
 
     def answers(

@@ -117,6 +117,7 @@ def says_nothing(query: Query, answer: Answer) -> bool:
     value = normalised(text).split()
     if not value or any(word in relation.split() for word in ABOUT_NAMES):
         return False
+
     return value == subject or (relation in RELATIVES and is_own_name(query.subject, value))
 
 
@@ -270,6 +271,7 @@ def rerank(
     )
     for number, judge, of_query in zip(read, judges, judged, strict=True):
         candidates[number] = in_order(of_query, weights[judge], queries[number])
+
     return candidates
 
 

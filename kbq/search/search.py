@@ -308,6 +308,7 @@ class WordIndexes:
             if len(title) <= 2 * len(name) + 8 and not MARKERS.search(title)
         ]
         is_clear = len(titles) == len(others) == 1 and others[0].lower() != name.lower()
+
         return others[0] if is_clear else ""
 
     def missing(self, text: str) -> list[str]:

@@ -122,6 +122,7 @@ def create_app(
     app.state.drawer = documents.Drawer()
     app.state.mcp = tools.applications(app.state.services)
     app.router.routes.extend(route for application in app.state.mcp for route in application.routes)
+
     return app
 
 

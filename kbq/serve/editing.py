@@ -127,6 +127,7 @@ class NewKb:
             "left_out_count": left_out,
             "notes": self.notes,
         }
+
         return facts | progress | problems
 
     def wanted(self, offered: Mapping[str, int]) -> list[str]:

@@ -69,6 +69,7 @@ class Folder:
             None,
         )
         model = shared or self.model or None
+
         return KnowledgeBase.open(
             self.path, model, index=self.index, ray=self.ray, device=self.device
         )

@@ -206,6 +206,7 @@ async def ask(
         "shown": shown,
         "unknown_words": result.unknown_words,
     }
+
     return html_page("ask.html", request, services, served, view)
 
 
@@ -236,6 +237,7 @@ async def pages(
         "first": form.first,
         "address": address,
     }
+
     return html_page("pages.html", request, services, served, view | {"step": LISTED})
 
 
@@ -298,6 +300,7 @@ async def table(
         "drawn": documents_of(served.kb.folder).is_dir(),
         "examples": examples,
     }
+
     return html_page("table.html", request, services, served, view)
 
 
@@ -492,6 +495,7 @@ async def endpoints(request: Request, services: WithServices) -> Response:
         "relations": served.relations[:2],
         "of_kb": f"/kb/{served.name}" if has_several else "",
     }
+
     return html_page("api.html", request, services, served, view)
 
 

@@ -189,6 +189,7 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Pag
         ]
         for number, each in enumerate(pages)
     ]
+
     return [sorted(each, key=lambda one: one.rank, reverse=True) for each in of_names]
 
 
@@ -343,6 +344,7 @@ class _Reconciliation:
         manifest = service | shown | {"suggest": suggest, "extend": extend}
         if key:
             manifest["authentication"] = {"type": "apiKey", "name": "api_key", "in": "query"}
+
         return _json(manifest)
 
     async def _candidates(self, asked: Mapping[str, Any]) -> Response:
@@ -487,6 +489,7 @@ def _described_settings(min_probability: float) -> list[dict[str, Any]]:
     ]
     described = [dict(zip(names, setting, strict=True)) for setting in settings]
     described[-1]["choices"] = [{"value": value, "name": name} for value, name in CONTENTS.items()]
+
     return described
 
 
@@ -508,6 +511,7 @@ def _cell(claim: Claim, content: Content) -> dict[str, Any]:
     # A date of OpenRefine is a moment: a year or a Julian date would become a day that no text
     # states.
     iso = written(claim, "iso")
+
     return (
         {"date": f"{iso}T00:00:00Z"}
         if isinstance(claim.normal, DateValue) and DAY.fullmatch(iso)

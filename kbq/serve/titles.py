@@ -132,6 +132,7 @@ class TitleWords:
         if len(fitting) == 1 and max(alike.values()) < SAME_WORDS:
             alike[fitting[0]] = ABBREVIATED
         ranked = sorted(alike.items(), key=lambda pair: -pair[1])[:limit]
+
         return [
             NamedPage(
                 self._shards[place.shard].ids[place.page], self._title(place), round(likeness, 4)

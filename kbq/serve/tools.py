@@ -332,6 +332,7 @@ def server(served: ServedKb, batcher: Batcher) -> MCPServer:
     made.resource(
         "kbq://page/{+id}", name="page", title="A page", mime_type="text/plain", security=by_id
     )(tools.read)
+
     return made
 
 
@@ -358,6 +359,7 @@ def applications(services: Services) -> list[Starlette]:
     ]
     for route in (route for item in made for route in item.routes if isinstance(route, Route)):
         route.methods = {"POST"}
+
     return made
 
 

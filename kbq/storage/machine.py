@@ -133,6 +133,7 @@ def map_file(path: Path) -> NDArray[np.uint8]:
     weakref.finalize(memory, _library().munmap, address, size).atexit = False
     mapped = np.ctypeslib.as_array(memory)
     mapped.flags.writeable = False
+
     return mapped
 
 

@@ -51,6 +51,7 @@ def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
         return f"{path} cannot be read ({error.strerror}): {CANNOT_READ[number]}"
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return f"{path} is missing: {otherwise}"
+
     return f"{path} is damaged ({first_line(error)}): {otherwise}"
 
 

@@ -304,6 +304,7 @@ def _dialect(header: str, suffix: str, has_mark: bool, delimiter: str = "") -> D
     mark = re.escape(delimiter)
     quotes_all = re.fullmatch(rf"{quoted}(?:{mark}{quoted})*", body) is not None
     has_blanks = re.fullmatch(rf"[^{mark}]+(?:{mark} [^{mark}]*)+", body) is not None
+
     return Dialect("csv", delimiter, line_end, has_mark, quotes_all, has_blanks)
 
 

@@ -309,6 +309,7 @@ def _number_shown(number: float, format: str) -> str | None:
         for part, one in zip(parts, written, strict=True)
     )
     is_below = number < 0 and place == 0 and re.search("[1-9]", "".join(numbers))
+
     return ("-" if is_below else "") + " ".join(text.split())
 
 
@@ -341,6 +342,7 @@ def _digits_shown(number: Decimal, groups: Sequence[str]) -> list[str] | None:
     units = units.lstrip("0").rjust(before.count("0"), "0")
     if "," in before:
         units = f"{int(units or 0):0{len(units)},}" if units else ""
+
     return [f"{units}{point}{fraction}".removesuffix(".")]
 
 

@@ -57,8 +57,9 @@ class Query:
     """
 
     text: str  # cleaned, with its markers
-    subject: str = ""  # of a slot
-    relation: str = ""  # of a slot
+    # The parts of a slot.
+    subject: str = ""
+    relation: str = ""
     mention: str | None = None  # text between the markers; None: nothing is marked
     # Token ids for the query encoder; none: its tokenizer has not read the query yet.
     ids: tuple[int, ...] = ()

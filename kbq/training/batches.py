@@ -302,6 +302,7 @@ def _query(
         return None
     query_text = clean_text(question["question"])
     negatives = tuple(_negatives(question, [answer for answer, _ in expected_answers], repairs))
+
     return TrainingQuery(
         str(question.get("id", "")), query_text, tuple(places), tuple(answers), negatives
     )
@@ -633,6 +634,7 @@ def collate(network: Model | Reader, passages: Sequence[PreparedPassage]) -> Bat
     answers = [answer for passage in passages for answer in passage.answers]
     negative_tokens = torch.from_numpy(query_of_token.ravel()).to(device)
     passage_tokens = torch.from_numpy(flat).to(device)
+
     return Batch(
         windows=inputs,
         queries=padded(queries, pad_id, device),

@@ -143,6 +143,7 @@ def teacher_logits(batch: batches.Batch, outputs: Sequence[Halves]) -> Tensor:
     teacher[:, torch.from_numpy(np.concatenate(places)).to(device)] = torch.from_numpy(
         reader_logits
     ).to(device)
+
     return teacher.view(2, queries, tokens)
 
 
@@ -234,6 +235,7 @@ class EncoderRun(batches.PassageRun):
             torch.stack([gold.any(dim=0) for gold in golds], dim=1).reshape(*logits.shape).float()
         )
         averaged = {name: (sides[0][name] + sides[1][name]) / 2 for name in sides[0]}
+
         return averaged | {
             "filter": filter_loss(logits, labels, owned.reshape(logits.shape[:2]))
         }, batch.size

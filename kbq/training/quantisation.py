@@ -222,6 +222,7 @@ def quantisation_of(model: Model, passages: Sequence[Passage]) -> tuple[FilterPo
     model.config = dataclasses.replace(
         model.config, edge_threshold=edge, filter_threshold=threshold
     )
+
     return points
 
 
@@ -354,6 +355,7 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
     top_5 = _percent([gold in best[:5] for gold, best in golds_and_pages])
     gold_scores = answer_scores(answers_in_gold, golds)
     open_scores = answer_scores([hit[0].text if hit else "" for hit in hits], golds)
+
     return ReadingScores(len(queries), *gold_scores, *open_scores, first, top_5, 100 * kept)
 
 

@@ -261,6 +261,7 @@ class Labeller:
         kind: Kind = (
             "on_page" if spans else "dropped" if in_text else "elsewhere" if places else otherwise
         )
+
         return phrases_of(spans[:MOST_GOLDS]), kind
 
 

@@ -163,6 +163,7 @@ class Distillation:
             scores.masked_fill(outside, -torch.inf).log_softmax(1).masked_fill(outside, 0.0)
             for scores in (now, before)
         )
+
         return kl_div(now, before, reduction="none", log_target=True).sum(dim=1)
 
     def agreement(self) -> float:

@@ -186,6 +186,7 @@ def _kilt(path: Path) -> list[Gold]:
     messages += [f"{path}:{gold.line}: has no input" for gold in golds if not gold.input]
     if messages:
         raise TrainingError(f"{path} has {len(messages)} lines that cannot be used", messages)
+
     return [  # normalised as the texts of a knowledge base are
         replace(
             gold,

@@ -146,6 +146,7 @@ def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArra
     frequencies = frequencies.astype(np.min_scalar_type(frequencies.max(initial=0)))
     passages = np.repeat(np.arange(len(sizes), dtype=np.int32), np.frombuffer(sizes, np.int32))
     entries = Entries(passages, np.frombuffer(terms, np.int32), frequencies)
+
     return list(numbers), entries, np.frombuffer(lengths, np.uint32)
 
 

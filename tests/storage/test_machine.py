@@ -124,6 +124,17 @@ def test_a_limit_that_slows_down_is_a_limit(
     assert available_memory() == 3000
 
 
+def test_the_name_of_a_group_may_have_a_colon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "PROC", tmp_path)
+    monkeypatch.setattr(machine, "GROUPS", tmp_path / "groups")
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("0::/system.slice/cri:mine:7\n")
+    limit(VERSION_2, tmp_path, "system.slice/cri:mine:7", "8000", 1000)
+    assert available_memory() == 7000
+
+
 def test_a_system_that_says_nothing_of_memory_has_no_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
