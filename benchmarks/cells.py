@@ -51,7 +51,7 @@ def main() -> None:
     kb = KnowledgeBase.open(options.kb, options.model)
     kinds = by(cells, lambda cell: cell["meta"]["kind"]).values()
     judged = [one for of_kind in kinds for one in filled(kb, of_kind, options.calibration)]
-    plan = kb.searcher.plan(SearchOptions(calibration=options.calibration))
+    plan = kb.searcher.plan(SearchOptions(calibration=options.calibration, purpose="cell"))
     threshold = plan.calibration and plan.calibration.thresholds[str(PRECISION)]
     figures: dict[str, object] = {"all": scores(judged) | promised(judged, threshold or 1.0)}
     for name in ("kind", "relation"):

@@ -82,8 +82,8 @@ def main() -> None:
 
 
 def promise(kb: KnowledgeBase) -> float:
-    """Return the threshold above which the calibration promises that nine in ten answers are right."""
-    calibration = kb.searcher.plan(SearchOptions()).calibration
+    """Return the threshold above which the calibration promises that nine in ten values are right."""
+    calibration = kb.searcher.plan(SearchOptions(purpose="cell")).calibration
     return round(float((calibration and calibration.thresholds["0.9"]) or 1.0), 4)
 
 

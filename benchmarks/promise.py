@@ -18,7 +18,7 @@ from kbq.answers import SearchOptions
 from kbq.kb import KnowledgeBase
 from kbq.reading.probability import Calibration, chances_of
 from kbq.tuning.calibrate import JudgedAnswer, judge, write_calibration
-from kbq.tuning.triples import read_triples
+from kbq.tuning.triples import GoldQuery, read_triples
 
 PRECISIONS = ("0.9", "0.95")
 RANGE = (0.05, 0.5, 0.95)  # quantiles of the draws
@@ -30,9 +30,8 @@ def main() -> None:
 
         def measured(one: DataSet) -> dict[str, object]:
             kb = KnowledgeBase.open(one.kb, options.model)
-            answered = judge(
-                kb.searcher, read_triples(one.gold, unanswered=True), SearchOptions(), hidden=0.0
-            )
+            golds = list(map(GoldQuery.of, read_triples(one.gold, unanswered=True)))
+            answered = judge(kb.searcher, golds, SearchOptions(), hidden=0.0)
             return kept(
                 kb, answered, options.draws, options.seed, Path(folder) / "calibration.json"
             )

@@ -29,6 +29,7 @@ INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
 WantedKind = Literal["auto", BuiltKind]
 Unit = Literal["phrase", "sentence", "paragraph", "page"]
 Purpose = Literal["query", "cell"]  # most queries have an answer, most cells of a table have none
+ASKED: dict[Purpose, str] = {"query": "queries", "cell": "cells of tables"}
 Backend = Literal["auto", "dense", "bm25", "sparta", "hybrid"]
 WordBackend = Literal["bm25", "sparta"]
 WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")

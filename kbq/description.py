@@ -19,7 +19,7 @@ from kbq.model.model_folder import (
     read_config,
     refuse_damage,
 )
-from kbq.reading.probability import CALIBRATION
+from kbq.reading.probability import CALIBRATION, CALIBRATION_OF_CELLS
 from kbq.reading.reader import has_reader, judge_digest
 from kbq.storage.folders import folder_bytes
 from kbq.storage.records import read_object
@@ -77,7 +77,8 @@ def _model(folder: Path) -> dict[str, object]:
             raise ModelError(
                 f"{folder / CONFIG} does not say how it was tuned: tune it again"
             ) from None
-        return {"kind": "query encoder", "bytes": folder_bytes(folder), **facts}
+        kind = {"kind": "query encoder", "bytes": folder_bytes(folder)}
+        return kind | _calibrations(folder) | facts
 
     fields = dataclasses.asdict(config)
     return {
@@ -85,9 +86,17 @@ def _model(folder: Path) -> dict[str, object]:
         "bytes": folder_bytes(folder),
         "reader": has_reader(folder),
         "judges_phrases": bool(judge_digest(folder)),
-        "calibration": (folder / CALIBRATION).is_file(),
+        **_calibrations(folder),
         **fields,
         **{name: _finite(fields[name]) for name in ("filter_threshold", "edge_threshold")},
+    }
+
+
+def _calibrations(folder: Path) -> dict[str, object]:
+    """Say which calibrations are in a folder; without one of cells, that of queries holds for them."""
+    return {
+        "calibration": (folder / CALIBRATION).is_file(),
+        "calibration_of_cells": (folder / CALIBRATION_OF_CELLS).is_file(),
     }
 
 

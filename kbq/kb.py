@@ -27,6 +27,7 @@ from kbq.answers import (
     Facts,
     K,
     PageName,
+    Purpose,
     Result,
     SearchOptions,
     StrongTerms,
@@ -625,6 +626,7 @@ class KnowledgeBase:
         triples: str | Path,
         out: str | Path,
         *,
+        purpose: Purpose | None = None,
         hidden: float = HIDDEN,
         backend: Backend = "auto",
         command: str = "",
@@ -633,10 +635,13 @@ class KnowledgeBase:
         **options: Unpack[RankKwargs],
     ) -> CalibrationOutcome:
         """Learn how likely answers are to be right, and write it into a file; `calibration` of
-        `query` takes it.
+        `query` or, for cells, of `fill` takes it.
 
         Args:
             triples: as for `finetune`; where the object is empty, no answer is right.
+            purpose: "query", most of which have an answer, or "cell" of a table, most of which have
+                none; few triples change little of the model's own calibration for it. By default,
+                cells if all triples are decisions on a table.
             hidden: share of the queries that are asked again without the pages that answer them.
             options: those of `SearchOptions`.
 
@@ -655,6 +660,7 @@ class KnowledgeBase:
                 triples,
                 path,
                 search,
+                purpose=purpose,
                 hidden=hidden,
                 command=command,
                 note=note,

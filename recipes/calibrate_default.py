@@ -40,7 +40,7 @@ from kbq.storage.reading import file_digest
 from kbq.text.normal_answers import normalise_answer
 from kbq.text.queries import Query
 from kbq.tuning.calibrate import JudgedAnswer, judge, write_calibration
-from kbq.tuning.triples import read_triples
+from kbq.tuning.triples import GoldQuery, read_triples
 
 DEEPER = 60  # phrases that are searched for, where other pages' may be left out
 
@@ -121,7 +121,8 @@ def calibrate(
     write_config(model, read_config(model))  # it names all files
     kb = KnowledgeBase.open(kb_folder, model, device=device).searcher
     queries, cells = folder / "calibration.jsonl", folder / "cells.jsonl"
-    asked = judge(kb, drawn(read_triples(queries, unanswered=True), most[0]), SearchOptions())
+    golds = map(GoldQuery.of, drawn(read_triples(queries, unanswered=True), most[0]))
+    asked = judge(kb, list(golds), SearchOptions())
     found = list(judged_cells(kb, drawn_of_sets(json_lines(cells), most[1])))
     if rows is not None:
         save_rows(rows, found)

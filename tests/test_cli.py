@@ -1783,6 +1783,7 @@ def calibrated(judging_kb: KnowledgeBase, tmp_path_factory: pytest.TempPathFacto
     assert outcome.exit_code == 0, outcome.output
     told = json.loads(outcome.stdout)
     assert (told["queries"], told["hidden"], told["out"]) == (43, 3, str(out))
+    assert told["purpose"] == "query"
     return out
 
 
@@ -1846,6 +1847,26 @@ def test_bad_ways_to_ask_how_sure_it_is(
     )
     assert (told.status, told.out) == (status, "")
     assert message in told.err.replace("\n", " ")
+
+
+def test_a_calibration_is_for_queries_or_for_cells(
+    run: Run, judging_kb: KnowledgeBase, calibrated: Path, tmp_path: Path
+) -> None:
+    triples, out = calibrated.parent / "triples.jsonl", tmp_path / "cells.json"
+    arguments = ("calibrate", triples, "--kb", judging_kb.folder, "--out", out)
+    refused = run(*arguments, "--purpose", "table")
+    assert (refused.status, out.exists()) == (2, False)
+    assert "'table' is not one of 'query', 'cell'" in refused.err
+    told = run(*arguments, "--purpose", "cell", "--hidden", 0)
+    assert (
+        told.out.splitlines()[1] == "for cells of tables: give it to `kbq fill` with --calibration"
+    )
+    asked = run("query", "Marie", "--kb", judging_kb.folder, "--calibration", out)
+    assert (asked.status, asked.out) == (1, "")
+    message = (
+        "made for cells of tables, and queries are asked for: calibrate again with --purpose=query"
+    )
+    assert message in asked.err.replace("\n", " ")
 
 
 def test_a_calibration_that_is_none_is_refused(

@@ -49,7 +49,7 @@ QUESTIONS: dict[str, Callable[[KnowledgeBase], object]] = {
     "aquery": lambda kb: asyncio.run(kb.aquery("Curie")),
     "search": lambda kb: kb.searcher.search([Query.of("Curie")], SearchOptions()),
     "explain": lambda kb: kb.explain("Curie"),
-    "unknown_words": lambda kb: kb.searcher.unknown_words("Curie"),
+    "unknown_words": lambda kb: kb.searcher.unknown_words(Query.of("Curie")),
     "predict": lambda kb: kb.predict([{"id": "1", "input": "Curie"}], "slot_filling"),
     "fill": lambda kb: kb.fill([{"subject": "Curie"}], ["place of birth"]),
     "titles": lambda kb: kb.searcher.titles,

@@ -27,6 +27,7 @@ from kbq.model.model_folder import DEFAULT_MODEL
 from kbq.reading.probability import CALIBRATION, FEATURES, Calibration, chances_of
 from kbq.storage import seals
 from kbq.tables.outputs import export
+from kbq.text.queries import Query
 
 QUERIES = ["the river", "Marie Curie [SEP] place of birth", "was born in Paris"]
 TRIALS = int(os.environ.get("KBQ_MUTATIONS", "60"))
@@ -95,7 +96,7 @@ def answers(kb: KnowledgeBase) -> Any:
         kb.query(QUERIES, 3, backend="bm25"),
         kb.query(QUERIES, 3, backend="dense", unit="paragraph"),
     ]
-    return found, words, [kb.searcher.unknown_words(text) for text in QUERIES]
+    return found, words, [kb.searcher.unknown_words(Query.of(text)) for text in QUERIES]
 
 
 def mutated(

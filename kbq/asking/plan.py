@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from kbq.answers import SearchOptions
+from kbq.answers import ASKED, SearchOptions
 from kbq.errors import QueryError
 from kbq.reading.probability import Calibration, SearchMode
 from kbq.reading.reranker import Reranking
@@ -31,6 +31,11 @@ def chosen_calibration(
                 f"answers have no probability where {reranking.why_not(options)}: {idle}"
             )
         return None
+    if path is not None and calibration and calibration.purpose not in (None, options.purpose):
+        raise QueryError(
+            f"{path} was made for {ASKED[calibration.purpose]}, and {ASKED[options.purpose]} are "
+            f"asked for: calibrate again with --purpose={options.purpose}"
+        )
 
     differing = "; ".join(calibration.mode.differences(mode)) if calibration else "missing"
     if not differing:

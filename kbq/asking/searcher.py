@@ -252,11 +252,8 @@ class Searcher:
         """
         return self.model.config.untuned_relations(texts)
 
-    def unknown_words(self, text: str) -> list[str]:
+    def unknown_words(self, query: Query) -> list[str]:
         """Name words of a query that no page has, perhaps mistyped; see `WordIndexes.unknown`."""
-        return self._unknown_words(Query.of(text))
-
-    def _unknown_words(self, query: Query) -> list[str]:
         with self.manifest.damage_explained(self.folder):
             return self.words.unknown(query, self.model.query_tokenizer.numbers)
 
@@ -306,7 +303,7 @@ class Searcher:
             self.index.kind == "exact" or options.backend in WORDS_ALONE
         )
         for query, answers in zip(queries, self.search(queries, options), strict=True):
-            words = self._unknown_words(query) if spell else []
+            words = self.unknown_words(query) if spell else []
             yield Result(query.text, answers, options.min_probability, words, is_exact)
 
     def search(self, queries: Sequence[Query], options: SearchOptions) -> list[list[Answer]]:

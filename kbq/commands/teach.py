@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 import kbq
-from kbq.answers import CorpusFormat, RankKwargs, SearchOptions, WeightType, percent
+from kbq.answers import ASKED, CorpusFormat, Purpose, RankKwargs, SearchOptions, WeightType, percent
 from kbq.commands.options import (
     TEACH,
     Commands,
@@ -179,6 +179,16 @@ def calibrate(
     ],
     kb: Annotated[Path, typer.Option(help="The knowledge base that is asked.")],
     out: Annotated[Path, typer.Option(callback=output_path, help="File of the calibration.")],
+    purpose: Annotated[
+        Purpose | None,
+        typer.Option(
+            help=(
+                "What it is for: queries, which mostly have an answer, or cells of tables, which "
+                "mostly have none."
+            ),
+            show_default="cell for decisions on a table, else query",
+        ),
+    ] = None,
     hidden: Annotated[
         float,
         typer.Option(
@@ -199,6 +209,7 @@ def calibrate(
         outcome = opened.calibrate(
             triples,
             out,
+            purpose=purpose,
             hidden=hidden,
             command=typed_command(),
             note=note,
@@ -555,9 +566,11 @@ def calibration_lines(outcome: "CalibrationOutcome") -> list[str]:
     triples = f"{outcome.queries - outcome.hidden:,} triples"
     again = f"{outcome.hidden:,} of them asked again without their pages"
     answered = f"{percent(outcome.coverage_90 or 0)} are answered, 90 % rightly"
+    command = {"query": "kbq query", "cell": "kbq fill"}[outcome.purpose]
     return [
         f"{outcome.out}: {triples}, {again}; {outcome.right:,} of {outcome.queries:,} answers are "
         "right",
+        f"for {ASKED[outcome.purpose]}: give it to `{command}` with --calibration",
         f"on held-out relations  {figures}",
         f"with the best threshold for these very queries, {answered}",
         *thresholds,

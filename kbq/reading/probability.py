@@ -203,6 +203,7 @@ class Calibration:
     right: int  # how many of these answers are right
     thresholds: dict[str, float | None]  # chance above which each precision can be promised, if any
     facts: dict[str, object]  # command, data, versions, scores on relations that were left out
+    purpose: Purpose | None = None  # None: unknown, in files of before there were two
 
     def __post_init__(self) -> None:
         if not self.weights or set(self.weights).difference(FEATURES):

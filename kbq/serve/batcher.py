@@ -73,6 +73,14 @@ class _Queries(_Waiting):
         """How many plain queries it counts as in the queue."""
         return len(self.left) * weight(self.options)
 
+    def with_unknown_words(self) -> list[Result]:
+        """Return the results, each with the words of its query that no page has."""
+        searcher = self.kb.searcher
+        return [
+            replace(result, unknown_words=searcher.unknown_words(query))
+            for query, result in zip(self.queries, self.results, strict=True)
+        ]
+
 
 class Batcher:
     """The queue and the one thread that searches, which runs within `async with`."""
@@ -136,7 +144,8 @@ class Batcher:
         Raises QueryError if a text cannot be asked or the options do not fit, OverloadedError if
         too many queries wait, and LateError if there was no answer in time.
         """
-        return [result.likely for result in await self._results(kb.kb, texts, options)]
+        request = await self._answered(kb.kb, texts, options)
+        return [result.likely for result in request.results]
 
     async def found(
         self,
@@ -151,19 +160,15 @@ class Batcher:
         `part`: some pages of the knowledge base, see `OpenedKb.part`; by default all.
         """
         asked = part or kb.kb
-        results = await self._results(asked, texts, options)
-        for result in results:
+        request = await self._answered(asked, texts, options)
+        for result in request.results:
             self._metrics.answers.labels(kb.name, "answered" if result.likely else "none").inc()
-        unknown = asked.searcher.unknown_words
-        return await asyncio.to_thread(
-            lambda: [replace(result, unknown_words=unknown(result.query)) for result in results]
-        )
+        return await asyncio.to_thread(request.with_unknown_words)
 
-    async def _results(
+    async def _answered(
         self, kb: KnowledgeBase, texts: Sequence[str], options: SearchOptions
-    ) -> list[Result]:
-        if not texts:
-            return []
+    ) -> _Queries:
+        """Return a request for some texts once it has its results."""
         request = _Queries(
             outcome=asyncio.get_running_loop().create_future(),
             texts=tuple(texts),
@@ -171,6 +176,8 @@ class Batcher:
             kb=kb,
             options=options,
         )
+        if not texts:
+            return request
         waiting = _size(self._line_of(request))
         wait = self._wait_of(request)
         is_too_much = waiting + request.size > self._most or wait > LONGEST_WAIT * self._seconds
@@ -181,8 +188,8 @@ class Batcher:
 
         if request.cost <= SMALL:
             self._small_at = request.since
-        results: list[Result] = await self._outcome(request)
-        return results
+        await self._outcome(request)
+        return request
 
     def _wait_of(self, request: _Queries) -> float:
         """Return the seconds until a request will have been searched, behind those of its line."""

@@ -597,7 +597,7 @@ def _note_relations(
                 f"the table has no column {relation.name!r}, so it is added: did you mean "
                 f"{columns[near[0]]!r}?"
             )
-        for word in kb.unknown_words(" ".join(relation.query)):
+        for word in kb.unknown_words(Query.of(" ".join(relation.query))):
             note(f"no page has the word {word!r} of {relation.name!r}")
     untuned = kb.untuned_relations(
         f"x [SEP] {text}" for relation in relations for text in relation.query

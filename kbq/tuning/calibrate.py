@@ -3,8 +3,8 @@
 A share of the queries is asked a second time without their evidence, half of these without the
 sentences, half without the pages: so there are queries with nothing right, too. Triples without an
 object are cells that the text does not fill. A few triples change little of the model's own
-calibration, many replace it. The scores of the outcome are of relations that were left out when
-they were predicted.
+calibration, that of queries or that of cells of tables; many replace it. The scores of the outcome
+are of relations that were left out when they were predicted.
 
 Only the judge learns; the reader's states, which it reads, are computed once. It judges the
 relations of the triples, and the reader's own judge all other queries, so that nothing is
@@ -18,13 +18,13 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kbq.answers import Answer, SearchOptions
+from kbq.answers import Answer, Purpose, SearchOptions
 from kbq.array_types import Bools, Doubles, Rows
 from kbq.asking.searcher import Searcher
 from kbq.english.sentences import sentence_bounds
@@ -58,12 +58,11 @@ from kbq.storage.reports import Note, unheard
 from kbq.storage.writing import writing_to
 from kbq.text.answer_scores import best_f1
 from kbq.text.normal_answers import normalise_answer
-from kbq.text.queries import Query
 from kbq.text.whole_words import whole_words
 from kbq.training.losses import marginal_losses
 from kbq.training.output_folder import versions
 from kbq.training.settings import HIDDEN
-from kbq.tuning.triples import pages_of, read_triples, sample_by_relation
+from kbq.tuning.triples import DECIDED, GoldQuery, pages_of, read_triples, sample_by_relation
 
 DEEPER = 4  # times as many phrases are searched for, where pages are hidden
 LEAST = 30  # queries: fewer say nothing
@@ -95,6 +94,7 @@ class CalibrationOutcome:
     """
 
     out: Path
+    purpose: Purpose  # what it is for
     queries: int  # queries, those that are asked again among them
     hidden: int  # asked again without their evidence
     right: int
@@ -123,6 +123,7 @@ def calibrate(
     out: str | Path,
     options: SearchOptions,
     *,
+    purpose: Purpose | None = None,
     hidden: float = HIDDEN,
     command: str = "",
     note: Note = unheard,
@@ -131,10 +132,13 @@ def calibrate(
     """Fit a calibration for a knowledge base's model and way of searching; see
     `KnowledgeBase.calibrate`.
 
-    `hidden`: share of the queries that are asked again without the sentences, or pages, that answer
-    them. Raises TrainingError if there are fewer than 30 queries, all answers are right, none is,
-    or nothing is reranked.
+    `purpose`: what it is for; by default cells, if all triples are decisions on a table, else
+    queries. `hidden`: share of the queries that are asked again without the sentences, or pages,
+    that answer them. Raises TrainingError if there are fewer than 30 queries, all answers are
+    right, none is, or nothing is reranked.
     """
+    if purpose not in (None, *get_args(Purpose)):
+        raise TrainingError(f"purpose is {purpose!r:.60}, must be query or cell", is_usage=True)
     if not 0 <= hidden <= 1:
         raise TrainingError(f"hidden is {hidden}, must be a share from 0 to 1")
     if not kb.plan(options).n_reranked:
@@ -144,25 +148,32 @@ def calibrate(
     triples = Path(triples)
     out = Path(out)
     golds = read_triples(triples, unanswered=True, note=note)
-    readable_queries(
+    options = replace(options, purpose=purpose or usual_purpose(golds))
+    queries = readable_queries(
         [gold.input or "" for gold in golds],
         kb.query_tokenizers(options),
         [gold.id for gold in golds],
     )
+    asked = list(map(GoldQuery, golds, queries))
     facts = {"command": command, "data": {triples.name: file_digest(triples)}, "hidden": hidden}
     if out.is_dir():
         raise TrainingError(f"{out} is a folder: give --out the name of a file")
     with writing_to(out.parent, TrainingError):  # checked first: asking queries takes minutes
         make_folders(out.parent)
         tempfile.TemporaryFile(dir=out.parent).close()
-    rows = judge(kb, golds, options, hidden, report)
+    rows = judge(kb, asked, options, hidden, report)
     _refuse_useless(rows, str(triples))
     return write_calibration(kb, rows, out, options, facts)
 
 
+def usual_purpose(golds: Iterable[Gold]) -> Purpose:
+    """Return what triples are of: cells, if all of them are decisions on a table, else queries."""
+    return "cell" if all(gold.meta.get(DECIDED) for gold in golds) else "query"
+
+
 def judge(
     kb: Searcher,
-    golds: Sequence[Gold],
+    golds: Sequence[GoldQuery],
     options: SearchOptions,
     hidden: float = HIDDEN,
     report: Callable[[int, int], None] = unheard,
@@ -170,8 +181,8 @@ def judge(
     """Judge the best phrase for each query, and for a share of them the best one without the
     evidence.
     """
-    again = [gold for gold in golds if gold.answers and _is_chosen(gold.id, hidden)]
-    asked = [(gold, False) for gold in golds] + [(gold, True) for gold in again]
+    again = [asked for asked in golds if asked.gold.answers and _is_chosen(asked.gold.id, hidden)]
+    asked = [(each, False) for each in golds] + [(each, True) for each in again]
     judged: list[JudgedAnswer] = []
     for first in range(0, len(asked), BATCH):
         judged += _judge(kb, asked[first : first + BATCH], options)
@@ -234,10 +245,11 @@ def write_calibration(
         right=rights,
         thresholds=thresholds,
         facts=dict(facts) | versions() | {"scores": scores},
+        purpose=options.purpose,
     )
     calibration.write(out)
     hidden = sum(answer.is_hidden for answer in judged)
-    return CalibrationOutcome(out, len(right), hidden, rights, **scores)
+    return CalibrationOutcome(out, options.purpose, len(right), hidden, rights, **scores)
 
 
 def _is_chosen(identity: str, share: float) -> bool:
@@ -248,29 +260,29 @@ def _is_chosen(identity: str, share: float) -> bool:
 
 
 def _judge(
-    kb: Searcher, asked: Sequence[tuple[Gold, bool]], options: SearchOptions
+    kb: Searcher, asked: Sequence[tuple[GoldQuery, bool]], options: SearchOptions
 ) -> list[JudgedAnswer]:
     """Judge the best phrase for each query; with True, the best one without the evidence."""
     plan = kb.plan(options)
     n_reranked = plan.n_reranked
-    queries = [Query.of(gold.input or "") for gold, _ in asked]
+    queries = [each.query for each, _ in asked]
     deep = DEEPER * n_reranked if any(is_hidden for _, is_hidden in asked) else n_reranked
     hits_of = kb.search(queries, replace(options, k=deep, unit="phrase", rerank=0))
     phrases = [
-        [*(_unanswering(gold, hits) if is_hidden else hits)][:n_reranked]
-        for (gold, is_hidden), hits in zip(asked, hits_of, strict=True)
+        [*(_unanswering(each.gold, hits) if is_hidden else hits)][:n_reranked]
+        for (each, is_hidden), hits in zip(asked, hits_of, strict=True)
     ]
     judged = []
     reranked = rerank(
         kb.reranking.reader, queries, phrases, plan.score_scale, kb.reranking.relation_judge
     )
-    for (gold, is_hidden), query, seen in zip(asked, queries, reranked, strict=True):
+    for (each, is_hidden), seen in zip(asked, reranked, strict=True):
         if seen:
-            answers = {normalise_answer(answer) for answer in gold.answers}
-            row = tuple(features(query, seen, plan.naming(query))[0].tolist())
+            answers = {normalise_answer(answer) for answer in each.gold.answers}
+            row = tuple(features(each.query, seen, plan.naming(each.query))[0].tolist())
             judged.append(
                 JudgedAnswer(
-                    relation_of(gold),
+                    relation_of(each.gold),
                     is_hidden,
                     row,
                     normalise_answer(seen[0].answer.text) in answers,
@@ -400,7 +412,7 @@ def teach_judge(kb: Searcher, golds: Sequence[Gold], seed: int) -> RelationJudge
     trust the search.
     """
     slots = [gold for gold in golds if relation_of(gold) != NO_GROUP]
-    seen = seen_queries(kb, sample_by_relation(slots, QUERIES, seed))
+    seen = seen_queries(kb, list(map(GoldQuery.of, sample_by_relation(slots, QUERIES, seed))))
     before = kb.reranking.relation_judge
     own = copy.deepcopy(before.judge if before else kb.reranking.reader.reranking[1]).cpu()
     folds = [seen[fold::FOLDS] for fold in range(FOLDS)] if len(seen) >= FOLDS else []
@@ -417,7 +429,7 @@ def teach_judge(kb: Searcher, golds: Sequence[Gold], seed: int) -> RelationJudge
 
 
 def percent_right(
-    kb: Searcher, golds: Sequence[Gold], judges: Sequence[PhraseJudge]
+    kb: Searcher, golds: Sequence[GoldQuery], judges: Sequence[PhraseJudge]
 ) -> list[float]:
     """Return the percentage of queries whose best phrase is right, by each judge."""
     seen = seen_queries(kb, golds)
@@ -427,29 +439,29 @@ def percent_right(
     ]
 
 
-def seen_queries(kb: Searcher, golds: Sequence[Gold]) -> list[SeenQuery]:
+def seen_queries(kb: Searcher, golds: Sequence[GoldQuery]) -> list[SeenQuery]:
     """Ask queries, and read the phrases found without judging them; queries without any are left
     out.
     """
     reader = kb.reranking.reader
     options = SearchOptions(kb.reranking.n_reranked(SearchOptions()), rerank=0)
-    asked = [(Query.of(gold.input or ""), gold) for gold in golds]
-    asked = [(query, gold) for query, gold in asked if reader.query_tokenizer.accepts(query.text)]
+    asked = [each for each in golds if reader.query_tokenizer.accepts(each.query.text)]
     seen: list[SeenQuery] = []
     for begin in range(0, len(asked), BATCH):
-        queries, part = zip(*asked[begin : begin + BATCH], strict=True)
+        part = asked[begin : begin + BATCH]
+        queries = [each.query for each in part]
         hits = kb.search(queries, options)
         with torch.no_grad():
             ids = [reader.query_tokenizer.ids_of(query.text) for query in queries]
             read = read_around(reader, ids, hits, [query.subject for query in queries])
         score_scale = kb.plan(options).score_scale
-        for gold, windows, phrases in zip(part, read, map(answers_in_all, read, hits), strict=True):
+        for each, windows, phrases in zip(part, read, map(answers_in_all, read, hits), strict=True):
             if not windows:
                 continue
             scores = torch.tensor([phrase.score for phrase in phrases])
             edges = torch.cat([window.edges for window in windows]).cpu()
             tokens = torch.cat([window.tokens for window in windows]).cpu()
-            labels = labels_of(phrases, gold.answers, pages_of(gold))
+            labels = labels_of(phrases, each.gold.answers, pages_of(each.gold))
             seen.append(SeenQuery(edges, tokens, score_scale * (scores - scores.max()), labels))
     return seen
 

@@ -24,7 +24,6 @@ from kbq.reading.probability import CALIBRATION, CALIBRATION_OF_CELLS
 from kbq.storage.paths import as_path
 from kbq.storage.reading import file_digest
 from kbq.storage.reports import Note, Report, silent
-from kbq.text.queries import Query
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
 from kbq.training.settings import FinetuningSettings, Objective
@@ -46,6 +45,7 @@ from kbq.tuning.labels import (
 )
 from kbq.tuning.loop import DevScorer, Distillation, Finetuner, best_epoch, hybrid
 from kbq.tuning.triples import (
+    GoldQuery,
     other_queries,
     pages_of,
     read_triples,
@@ -412,7 +412,7 @@ def _distillation(
 
 
 def _teach_reranker(
-    kb: Searcher, untuned: Searcher, golds: Sequence[Gold], dev: Sequence[Gold], seed: int
+    kb: Searcher, untuned: Searcher, golds: Sequence[Gold], dev: Sequence[GoldQuery], seed: int
 ) -> list[float]:
     """Teach the judge of `kb`, where that helps; return the percentage of dev queries it answers,
     before and after.
@@ -422,13 +422,13 @@ def _teach_reranker(
     if after is None:
         return []
     kb.reranking.relation_judge = after
-    judged = [gold for gold in dev if after.judges(Query.of(gold.input or ""))]
+    judged = [asked for asked in dev if after.judges(asked.query)]
     return percent_right(
         kb, judged, [before.judge if before else kb.reranking.reader.reranking[1], after.judge]
     )
 
 
-def _answered(kb: Searcher, dev: Sequence[Gold], report: Report) -> list[JudgedAnswer]:
+def _answered(kb: Searcher, dev: Sequence[GoldQuery], report: Report) -> list[JudgedAnswer]:
     """Judge answers to dev queries, to learn probabilities from them; return none where nothing can
     be learned.
     """

@@ -48,7 +48,7 @@ from kbq.tuning.labels import (
     retrieve,
     vectors,
 )
-from kbq.tuning.triples import pages_of
+from kbq.tuning.triples import GoldQuery, pages_of
 
 LAST = 1 / 3  # share of the layers that are tuned, unless nothing is to be kept
 # Attributes of a `Finetuner` that a checkpoint holds.
@@ -396,13 +396,13 @@ class DevScorer:
     def measure(self) -> str:
         return ", ".join(dict.fromkeys(self._measures.values()))
 
-    def asked(self, answer: AnswerKind | None = None) -> list[Gold]:
-        """Return the dev records, of one kind of answer or all, with the texts that the encoder
-        reads as inputs.
+    def asked(self, answer: AnswerKind | None = None) -> list[GoldQuery]:
+        """Return the dev records, of one kind of answer or all, with the queries that the encoder
+        reads.
         """
         pairs = zip(self._asked, self._queries, strict=True)
         return [
-            replace(gold, input=query.text)
+            GoldQuery(replace(gold, input=query.text), query)
             for (task, gold), query in pairs
             if answer in (None, task.answer)
         ]

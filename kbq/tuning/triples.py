@@ -4,7 +4,8 @@ A table is CSV or TSV with a header, or JSON lines: `subject`, `relation`, `obje
 `aliases` (other names of the object; in CSV and TSV with `|` between them) and `page` (id or
 title). Equal subject and relation are one query. Of lines with a `decision`, as the review of
 claims writes them, the last on a value counts, and is a triple if it accepts the value. A cell that
-is to stay empty is a query without an answer.
+is to stay empty is a query without an answer. The `meta` of a record that decisions alone give says
+that it is `decided`.
 
 Other queries are slots, questions and mentions of things that the knowledge base names; it need not
 answer them.
@@ -13,12 +14,12 @@ answer them.
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -32,11 +33,12 @@ from kbq.search.spans import reach
 from kbq.storage.reports import Note, unheard
 from kbq.storage.rows import Rows, empty_markers, read_rows
 from kbq.text.normal_forms import clean_text
-from kbq.text.queries import mention_in, slot_of
+from kbq.text.queries import Query, mention_in, slot_of
 
 COLUMNS = ("subject", "relation", "object")
 MORE_COLUMNS = ("aliases", "page")
 DECISIONS = ".decisions.jsonl"  # the end of a file to which `kbq serve` may be writing
+DECIDED = "decided"  # key in the `meta` of a record
 MARKERS = empty_markers()  # marks of an empty object
 LIKENESS = 0.7  # likeness to one of these: "page_id" and "alias" are alike enough, "image" is not
 # Examples set aside to score on.
@@ -82,6 +84,19 @@ NAMED_BY_TITLE = 0.5  # share of the subjects; the others are phrases of the tex
 LONGEST_SUBJECT = 4  # rows of a phrase
 AROUND = 60  # characters on either side of a mention
 TRIES = 20  # tries for each query: the encoder reads some texts only
+
+
+@dataclass(frozen=True, slots=True)
+class GoldQuery:
+    """A gold record with its query, which has been parsed."""
+
+    gold: Gold
+    query: Query
+
+    @classmethod
+    def of(cls, gold: Gold) -> Self:
+        """Parse the input of a record."""
+        return cls(gold, Query.of(gold.input or ""))
 
 
 def read_triples(path: Path, unanswered: bool = False, note: Note = unheard) -> list[Gold]:
@@ -268,6 +283,7 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bo
     add some.
     """
     merged: dict[str, tuple[int, list[GoldOutput]]] = {}
+    undecided: set[str] = set()
     for number, fields in rows:
         subject, relation, answer = (_text(fields.get(name)) for name in COLUMNS)
         answer = "" if answer in MARKERS else answer
@@ -278,7 +294,10 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bo
 
         page = _text(fields.get("page"))
         pages, evidence = ((page,), frozenset([page])) if page else ((), None)
-        outputs = merged.setdefault(f"{subject} [SEP] {relation}", (number, []))[1]
+        query = f"{subject} [SEP] {relation}"
+        outputs = merged.setdefault(query, (number, []))[1]
+        if not fields.get("decision"):
+            undecided.add(query)
         aliases = fields.get("aliases")
         names = map(
             _text,
@@ -289,7 +308,13 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bo
     if problems:
         raise TrainingError(f"{path} has {len(problems)} lines that cannot be used", problems)
     return [
-        Gold(f"{path.name}:{number}", number, text, {}, tuple(outputs))
+        Gold(
+            f"{path.name}:{number}",
+            number,
+            text,
+            {} if text in undecided else {DECIDED: True},
+            tuple(outputs),
+        )
         for text, (number, outputs) in merged.items()
     ]
 

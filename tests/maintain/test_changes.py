@@ -22,6 +22,7 @@ from kbq.kb import KnowledgeBase
 from kbq.maintain import compact
 from kbq.model.model import Model
 from kbq.storage.seals import read_seal, seal_folder
+from kbq.text.queries import Query
 from kbq.words.sparta import SpartaModel
 
 SECRET = "Warsaw xyzzy was born."
@@ -62,9 +63,9 @@ def test_a_deleted_page_is_in_no_answer_and_its_words_do_not_count(
         assert said(kb, unit=unit) == said(fresh, unit=unit)
     assert said(kb, backend="bm25") == said(fresh, backend="bm25")
     assert (
-        kb.searcher.unknown_words("xyzzy")
-        == fresh.searcher.unknown_words("xyzzy")
-        != changing.searcher.unknown_words("xyzzy")
+        kb.searcher.unknown_words(Query.of("xyzzy"))
+        == fresh.searcher.unknown_words(Query.of("xyzzy"))
+        != changing.searcher.unknown_words(Query.of("xyzzy"))
     )
     assert any(one[2][0] == "b" for one in said(changing))  # who has it open keeps it
 

@@ -5,12 +5,13 @@ in a sentence.
 import json
 import os
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kbq.answers import SearchOptions
+from kbq.answers import Purpose, SearchOptions
 from kbq.errors import KbqError, QueryError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.reading.probability import FEATURES, Calibration
@@ -20,9 +21,10 @@ from kbq.tuning.calibrate import (
     calibrate,
     judge,
     teaches,
+    usual_purpose,
     write_calibration,
 )
-from kbq.tuning.triples import read_triples
+from kbq.tuning.triples import GoldQuery, read_triples
 
 SUBJECTS = ["Marie", "Curie", "Warsaw", "Paris", "river", "city", "place", "birth"]
 RELATIONS = ["the city", "river of", "born in", "place", "of Paris"]
@@ -170,6 +172,64 @@ def test_without_a_calibration_no_chance_can_be_asked_for(judging_kb: KnowledgeB
         judging_kb.query("Marie", 1, min_probability=0.5, rerank=0)
 
 
+def test_decisions_on_a_table_are_of_cells_unless_another_purpose_is_given(
+    judging_kb: KnowledgeBase, tmp_path: Path
+) -> None:
+    rows = some_right(judging_kb)
+    decided = [row | {"decision": "accept"} for row in rows]
+    cases: list[tuple[list[dict[str, str]], Purpose | None, Purpose]] = [
+        (rows, None, "query"),
+        (decided, None, "cell"),
+        ([*decided[1:], rows[0]], None, "query"),  # not all of them are sure to be cells
+        (decided, "query", "query"),
+        (rows, "cell", "cell"),
+    ]
+    for number, (given, purpose, meant) in enumerate(cases):
+        triples = write(tmp_path / f"{number}.jsonl", given)
+        golds = read_triples(triples, unanswered=True)
+        assert (purpose or usual_purpose(golds)) == meant, number
+    triples = write(tmp_path / "t.decisions.jsonl", decided)
+    outcome = judging_kb.calibrate(triples, tmp_path / "cells.json", hidden=0.0)
+    assert outcome.purpose == Calibration.read(tmp_path / "cells.json").purpose == "cell"
+
+
+def test_what_was_made_for_queries_is_not_for_cells(
+    judging_kb: KnowledgeBase, file: Path, triples: Path, tmp_path: Path
+) -> None:
+    of_cells = tmp_path / "cells.json"
+    judging_kb.calibrate(triples, of_cells, purpose="cell", hidden=0.0)
+    table = [{"subject": "Marie", "born in": ""}]
+    claims = judging_kb.fill(table, ["born in"], calibration=of_cells).claims
+    assert all(0 < (claim.probability or 0) < 1 for claim in claims)
+    assert len(claims) == 1
+    again = "calibrate again with purpose"
+    with pytest.raises(QueryError, match=f"cells of tables, and queries are asked for: {again}"):
+        judging_kb.query("Marie", 1, calibration=of_cells)
+    with pytest.raises(QueryError, match=f"queries, and cells of tables are asked for: {again}"):
+        judging_kb.fill(table, ["born in"], calibration=file)
+
+
+def test_few_cells_change_little_of_the_calibration_of_cells(
+    judging_kb: KnowledgeBase, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their prior is that of cells, whatever that of queries says."""
+    of_queries = Calibration.read(file)
+    of: dict[Purpose, Calibration] = {
+        "query": of_queries,
+        "cell": replace(of_queries, intercept=of_queries.intercept - 3),
+    }
+    monkeypatch.setattr("kbq.tuning.calibrate.own_calibration", lambda model, purpose: of[purpose])
+    few = [JudgedAnswer("r", False, (1.0,) * len(FEATURES), bool(i % 2)) for i in range(4)]
+    for purpose, before in of.items():
+        search = SearchOptions(purpose=purpose)
+        write_calibration(judging_kb.searcher, few, tmp_path / "c.json", search, {})
+        after = Calibration.read(tmp_path / "c.json")
+        moved = [after.all_weights[number] - before.all_weights[number] for number in range(5)]
+        assert moved == pytest.approx([0.0] * 5, abs=0.2)
+        assert after.purpose == purpose
+        assert after.intercept == pytest.approx(before.intercept, abs=1.0)
+
+
 @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), "half"])
 def test_a_threshold_is_a_chance(judging_kb: KnowledgeBase, value: float) -> None:
     with pytest.raises(QueryError, match=r"min_probability is .*, must be a number from 0 to 1"):
@@ -196,6 +256,9 @@ def test_triples_that_teach_nothing_are_refused(
             )
     with pytest.raises(TrainingError, match="hidden is 2, must be a share from 0 to 1"):
         judging_kb.calibrate(triples, tmp_path / "c.json", hidden=2)
+    wrong: Any = "table"
+    with pytest.raises(TrainingError, match="purpose is 'table', must be query or cell"):
+        judging_kb.calibrate(triples, tmp_path / "c.json", purpose=wrong)
     with pytest.raises(
         TrainingError, match="probabilities rest on the reranker, and there is none"
     ):
@@ -280,7 +343,7 @@ def test_a_single_answer_changes_hardly_anything(
     kb = judging_kb.with_model(judging_kb.model.source)
     monkeypatch.setattr("kbq.tuning.calibrate.own_calibration", lambda model, purpose: before)
     golds = read_triples(write(tmp_path / "one.jsonl", some_right(judging_kb)[:1]))
-    judged = judge(kb.searcher, golds, SearchOptions(), hidden=0.0)
+    judged = judge(kb.searcher, list(map(GoldQuery.of, golds)), SearchOptions(), hidden=0.0)
     assert not teaches(kb.searcher, judged)  # too few to replace the model's own probabilities
     outcome = write_calibration(kb.searcher, judged, tmp_path / "c.json", SearchOptions(), {})
     assert (outcome.queries, outcome.auroc, outcome.thresholds) == (

@@ -27,6 +27,7 @@ from kbq.tuning.calibrate import (
     teach_judge,
     trained_judge,
 )
+from kbq.tuning.triples import GoldQuery
 
 DIM = 4
 
@@ -76,7 +77,8 @@ def test_phrases_are_read_as_the_reranker_reads_them(
     asked = golds[:5]
     judge = own_kb.searcher.reranking.reader.reranking[1]
     # The first cannot be read.
-    queries = seen_queries(own_kb.searcher, [replace(golds[0], input="word " * 300), *asked])
+    records = [replace(golds[0], input="word " * 300), *asked]
+    queries = seen_queries(own_kb.searcher, list(map(GoldQuery.of, records)))
     assert len(queries) == len(asked)
     for gold, query in zip(asked, queries, strict=True):
         best = own_kb.query(str(gold.input), 1)[0]
@@ -97,9 +99,10 @@ def test_it_is_kept_unless_fewer_are_right(
     assert taught.relations == {"birth", "place of birth"}
     assert taught.reader == own_kb.searcher.reranking.reader_digest != ""
     own = own_kb.searcher.reranking.reader.reranking[1]
-    seen = seen_queries(own_kb.searcher, golds)
+    queries = list(map(GoldQuery.of, golds))
+    seen = seen_queries(own_kb.searcher, queries)
     expected = [round(100 * right(judge, seen) / len(seen), 2) for judge in (own, taught.judge)]
-    assert percent_right(own_kb.searcher, golds, [own, taught.judge]) == expected
+    assert percent_right(own_kb.searcher, queries, [own, taught.judge]) == expected
     assert expected[1] >= expected[0]
 
     own_kb.searcher.reranking.relation_judge = replace(taught, relations=frozenset({"river"}))

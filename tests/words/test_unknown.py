@@ -9,6 +9,7 @@ import pytest
 from kbq.corpus.pages import Page, Paragraph
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
+from kbq.text.queries import Query
 from kbq.words.bm25 import title_term, words_of
 
 
@@ -43,14 +44,14 @@ def kb(model: Model, tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
     ],
 )
 def test_what_no_page_has_is_named(text: str, unknown: list[str], kb: KnowledgeBase) -> None:
-    assert kb.searcher.unknown_words(text) == unknown
+    assert kb.searcher.unknown_words(Query.of(text)) == unknown
 
 
 def test_where_there_are_no_words_nothing_is_said(
     pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False)
-    assert kb.searcher.unknown_words("Curei [SEP] bron") == []
+    assert kb.searcher.unknown_words(Query.of("Curei [SEP] bron")) == []
 
 
 @pytest.mark.parametrize(
@@ -79,4 +80,4 @@ def test_a_page_is_found_by_either_form(name: str, model: Model, tmp_path: Path)
     assert (
         kb.query(f"{name} [SEP] age", k=1, unit="page", backend="bm25")[0].page_id == "A.C. Milan"
     )
-    assert kb.searcher.unknown_words(f"{name} [SEP] old") == []
+    assert kb.searcher.unknown_words(Query.of(f"{name} [SEP] old")) == []
