@@ -180,11 +180,13 @@ def read_documents(
     sites = shared_ends(file.start() for file in files if file.suffix in HTML)
     documents = [file for file in files if not is_table(PurePath(file.id))]
     wanted = (file for file in documents if most is None or kinds[file.suffix] < most)
+
     for file, reading in _readings(wanted, on_bad_line, options, 1 if most else TOGETHER):
         kinds[file.suffix] += 1
         title = chosen_title(reading, name_of(file.id), options.title_from, sites)
         yield file.place, Document(file.id, said.own_title(title, file.id), reading)
         said.add(file.place, reading)
+
     for file in files:
         if is_table(PurePath(file.id)) and (most is None or kinds[file.suffix] < most):
             left = None if most is None else most - kinds[file.suffix]
@@ -196,6 +198,7 @@ def read_documents(
                 title = said.own_title(row.title, f"{file.id}#{row.where}")
                 reading = Reading(TitleParts(), [(0, row.texts)], row.metadata)
                 yield row.place, Document(f"{file.id}#{row.where}", title, reading)
+
     said.tell(note)
 
 
@@ -263,6 +266,7 @@ def _groups(files: Iterable[_File], on_bad_line: BadLine, together: int) -> Iter
         if len(group) == together or sum(len(content) for _, content in group) > SMALL:
             yield group
             group = []
+
     if group:
         yield group
 
@@ -299,11 +303,13 @@ class _Said:
                 f"left out: {len(self.bad) - SHOWN:,} more documents that cannot be read; "
                 "--strict refuses the first"
             )
+
         if self.left_out:
             parts = ", ".join(
                 f"{reason} ({count:,})" for reason, count in self.left_out.most_common()
             )
             note(f"not read within documents: {parts}")
+
         if self.guessed:
             note(f"encodings guessed, as --encoding is not given: {_some(self.guessed)}")
         if self.repeated:
@@ -327,6 +333,7 @@ def _found(source: str, on_bad_line: BadLine, note: Note) -> Iterator[_File]:
     if is_archive(source):
         yield from _members(root, note)
         return
+
     left_out = Counter[str]()
     paths = sorted(_files(root, on_bad_line, left_out)) if is_folder(source) else [root]
     _say(left_out, note)
@@ -415,6 +422,7 @@ def _members(path: Path, note: Note) -> Iterator[_File]:
             partial(_unpacked, path, one),
             bytes,
         )
+
     archive.close()
 
 
@@ -455,6 +463,7 @@ def _say(left_out: Counter[str], note: Note) -> None:
             set(left_out) & {suffix for suffix, kind in SUFFIXES.items() if kind == "jsonl"}
         ):
             note(f"JSON lines are no documents ({', '.join(lines)}): build each file by itself")
+
         if ".msg" in left_out:
             note("mails of Outlook are not read (.msg): save them as .eml")
 
@@ -478,6 +487,7 @@ def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator
         except OSError as reason:
             on_bad_line(_unreadable(folder, reason))
             continue
+
         seen.add((facts.st_dev, facts.st_ino))
         for entry in entries:
             path = folder / entry.name

@@ -121,6 +121,7 @@ def _dpr_passages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Ite
             advice = "enclose the text in quotation marks and double those inside it"
             on_bad_line(CorpusError(f"{location}: {reason}: {advice}"))
             continue
+
         if len(row) == 3 and re.fullmatch("[0-9]{1,9}", row[0]):
             yield _Passage(
                 location, clean_text(row[2]).strip(), Paragraph(int(row[0]), clean_text(row[1]))

@@ -129,6 +129,7 @@ class _Text:
             self._parts.append(sign if is_power else "")
             self._say(text, is_linked)
             return
+
         before = "".join(self._parts[-3:])[-12:]
         text = " ".join(all_text(element).split())
         self._parts.append(joint(before, text, element.tail or "", element.tag == "sup"))
@@ -145,6 +146,7 @@ class _Text:
             if is_term:
                 self.term = f"{self.term} {text}".strip()
                 continue
+
             whole = text if level or not self.term else labelled(self.term, text)
             self.term = self.term if level else ""
             words = text if texts[1:] else " ".join("".join(self._words).split())
@@ -162,6 +164,7 @@ class _Text:
                 )
             )
             self._number = ""
+
         self._parts = []
         self._words = []
         self._linked = self._links = 0
@@ -201,6 +204,7 @@ class _Text:
         rows = [cells for cells, _ in filled]
         grid = [row for _, row in filled]
         names, count = _column_names(grid)
+
         for number, row in enumerate(grid[count:], start=count):
             texts = {column: cell.text for column, cell in row.items()}
             cells = rows[number]
@@ -266,6 +270,7 @@ def _rows(table: Any) -> list[list[Any]]:
         if not rows or (is_loose and (before is None or before.tag not in ("td", "th"))):
             rows.append([])
         rows[-1].append(element)
+
     return rows
 
 
@@ -302,8 +307,10 @@ def _spanned(rows: list[list[_Cell]]) -> list[dict[int, _Cell]]:
             if height > 1:
                 left[column] = (height - 1, cell)
             column += width
+
         grid.append(dict(sorted(row.items())))
         above = left
+
     return grid
 
 
@@ -314,6 +321,7 @@ def _column_names(grid: list[dict[int, _Cell]]) -> tuple[dict[int, str], int]:
         if len(row) < 2 or not all(cell.is_head or not cell.text for cell in row.values()):
             break
         count += 1
+
     if count and max(map(len, grid)) == 2 and not all(cell.is_marked for cell in grid[0].values()):
         return {}, 0  # bold letters in both of two columns may be those of any label
     if not any(len(row) > 1 for row in grid[count:]):
@@ -324,6 +332,7 @@ def _column_names(grid: list[dict[int, _Cell]]) -> tuple[dict[int, str], int]:
             for place in range(column, column + min(100, _span(cell, "colspan"))):
                 if cell.text and cell.text not in names.get(place, ""):
                     names[place] = f"{names.get(place, '')} {cell.text}".strip()
+
     return names, count
 
 
@@ -403,6 +412,7 @@ def _level(element: Any) -> int:
         or element[0].tag not in ("b", "strong")
     ):
         return 0
+
     bold = all_text(element[0]).strip()
     return (
         BOLD

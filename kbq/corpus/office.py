@@ -78,6 +78,7 @@ def prepared(content: bytes, suffix: str) -> tuple[bytes, dict[str, str]]:
             raise CorpusError(
                 "it is not a .docx file: check what it is, and rename it or save it anew"
             )
+
         for name in names:
             part = archive.read(name)
             if name in ("docProps/core.xml", "meta.xml") or name.endswith(".opf"):
@@ -91,10 +92,12 @@ def prepared(content: bytes, suffix: str) -> tuple[bytes, dict[str, str]]:
                 root = etree.fromstring(part, parser)
                 _made_plain(root)
                 part = etree.tostring(root)
+
             if not name.lower().endswith(
                 (".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf", ".tif", ".tiff", ".svg")
             ):
                 changed.writestr(name, part)
+
     return written.getvalue(), facts
 
 
@@ -106,6 +109,7 @@ def odt_contents(content: bytes) -> Contents:
     with zipfile.ZipFile(io.BytesIO(plain)) as archive:
         names = [name for name in ("styles.xml", "content.xml") if name in archive.namelist()]
         roots = [etree.fromstring(archive.read(name), _xml_parser()) for name in names]
+
     parents = dict[str, str]()
     bold = set[str]()
     for style in (style for root in roots for style in root.iter("{*}style")):
@@ -118,17 +122,20 @@ def odt_contents(content: bytes) -> Contents:
             if name.endswith("}font-weight")
         ):
             bold.add(facts_of.get("name", ""))
+
     for section in list(roots[-1].iter("{*}section", "{*}hidden-paragraph", "{*}hidden-text")):
         if any(
             name.endswith("}display") and value == "none" for name, value in section.attrib.items()
         ):
             drop(section)
+
     for note in reversed(list(roots[-1].iter("{*}note"))):
         outer = next(note.iterancestors("{*}p", "{*}h"), None)
         if outer is not None:
             for body in reversed(note.findall("{*}note-body/{*}p")):
                 outer.addnext(body)
             drop(note)
+
     _behind(roots[-1])
     for element in roots[-1].iter("{*}*"):
         given = {etree.QName(name).localname: value for name, value in element.attrib.items()}
@@ -150,6 +157,7 @@ def odt_contents(content: bytes) -> Contents:
             element.set("rowspan", given.get("number-rows-spanned", "1"))
         elif tag in ("s", "tab"):
             element.text = " "
+
     body = roots[-1].find(".//main")
     if body is None:
         raise CorpusError("it is not a .odt file: check what it is, and rename it or save it anew")
@@ -189,6 +197,7 @@ def _made_plain(root: Any) -> None:
         parent[place : place + 1] = [
             inner for base in ruby.findall("{*}rubyBase") for inner in base
         ]
+
     rows = (mark.getparent().getparent() for mark in root.iterfind(".//{*}tr/{*}trPr/{*}del"))
     for row in [*rows, *root.iter("{*}moveFrom")]:
         drop(row)
@@ -198,11 +207,13 @@ def _made_plain(root: Any) -> None:
         run = hidden.getparent().getparent()
         if etree.QName(run).localname == "r" and run.getparent() is not None:
             drop(run)
+
     for name in ("fldSimple", "smartTag", "customXml", "bdo", "dir", "ins", "moveTo"):
         for element in list(root.iter(f"{{*}}{name}")):
             parent = element.getparent()
             place = element.getparent().index(element)
             parent[place : place + 1] = list(element)
+
     for box in list(root.iter("{*}txbxContent")):
         outer = list(box.iterancestors("{*}p"))
         if outer:
@@ -228,6 +239,7 @@ def plain_rtf(content: bytes) -> bytes:
     written: list[bytes] = []
     outer: list[_Letters] = []
     left = 0  # letters that stand for the one in Unicode before them
+
     for word, number, codes, sign, brace, letters, _ in (
         found.groups() for found in _RTF.finditer(content)
     ):
@@ -249,8 +261,10 @@ def plain_rtf(content: bytes) -> bytes:
             whole = letters or sign or b""
             text = whole[left:] if letters else whole
             left = max(0, left - len(whole))
+
         left = state.stand_ins if word == b"u" and number else 0 if word or brace else left
         written.append(brace or (b"" if state.is_gone else text))
+
     return re.sub(rb"\\uc0\\u(-1\d+) \\uc0\\u(-\d+) ", _whole, b"".join(written))
 
 
@@ -313,20 +327,24 @@ def pptx_contents(content: bytes) -> Contents:
         if slide._element.get("show") == "0":
             left_out["hidden slides"] += 1
             continue
+
         title = slide.shapes.title
         if title is not None and (text := " ".join(_paragraphs_of(title))):
             blocks.append(Block(text, 1 if not number else 2))
         for shape in slide.shapes:
             if title is None or shape.shape_id != title.shape_id:
                 blocks += _shape(shape, left_out)
+
         left_out["notes of speakers"] += bool(
             slide.has_notes_slide and slide.notes_slide.notes_text_frame
         )
+
     facts = presentation.core_properties
     metadata: dict[str, object] = {
         "author": facts.author or "",
         "date": str(facts.modified or "")[:10],
     }
+
     return Contents([(0, blocks)], facts.title or "", metadata, left_out)
 
 

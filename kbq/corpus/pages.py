@@ -265,14 +265,17 @@ def _object(
             raise CorpusError(
                 f"{name or 'metadata'} has the field {key!r:.40}: use text as its name"
             )
+
         clean_key = clean(key)
         if clean_key in cleaned:
             raise CorpusError(
                 f"{name or 'the page'} has two fields {clean_key!r:.40}: give each its own name"
             )
+
         cleaned[clean_key] = _value(
             value, f"{name}.{clean_key}" if name else clean_key, clean, depth + 1
         )
+
     return cleaned
 
 
@@ -289,6 +292,7 @@ def _value(value: object, name: str, clean: Callable[[str], str], depth: int) ->
         return [
             _value(item, f"{name}[{number}]", clean, depth + 1) for number, item in enumerate(value)
         ]
+
     if isinstance(value, dict):
         return _object(value, name, clean, depth)
     shown = json.dumps(value) if isinstance(value, float) else f"{value!r:.40}"
@@ -351,6 +355,7 @@ def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Itera
             raise CorpusError(
                 f"page {count} is {page!r:.80}: give kbq.Page(page_id, title, paragraphs)"
             )
+
         if not (
             isinstance(page.page_id, str) and page.page_id.strip() and isinstance(page.title, str)
         ):
@@ -358,18 +363,22 @@ def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Itera
                 f"page {count} has the id {page.page_id!r} and the title {page.title!r}: both "
                 "must be text"
             )
+
         refuse_long_names(page)
         if not known.add(page.page_id):
             raise CorpusError(
                 f"page id {page.page_id!r} is taken by an earlier page: give every page its own id"
             )
+
         for text in (page.page_id, page.title, *(paragraph.text for paragraph in page.paragraphs)):
             encodable(text, f"page {page.page_id!r}")
         try:
             check_metadata(page.metadata)
         except CorpusError as error:
             raise CorpusError(f"page {page.page_id!r}: {error.typed}") from None
+
         yield page
+
     if count == 0:
         raise CorpusError("there are no pages: a corpus needs at least one")
 

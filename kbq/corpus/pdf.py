@@ -80,6 +80,7 @@ def pdf_contents(content: bytes) -> Contents:
             # PDFium warns of forms in XFA, whose values are in the usual fields, too.
             logging.getLogger("pypdfium2").setLevel(logging.ERROR)
             pdf.init_forms()
+
         sheets = []
         for number in range(count):
             page = _with_fields(pdf, number)
@@ -95,12 +96,14 @@ def pdf_contents(content: bytes) -> Contents:
         raise CorpusError(
             f"it cannot be read ({first_line(error)}): check that it is a PDF"
         ) from None
+
     full = [sheet for sheet in sheets if sheet.lines]
     if not full:
         which = "its 1 page has" if count == 1 else f"its {count:,} pages have"
         raise CorpusError(
             f"{which} no text: they may be scanned, so have their text recognised first (OCR)"
         )
+
     left_out = Counter({"pages without text": count - len(full)})
     usual = Counter[float]()
     for line in (line for sheet in full for line in sheet.lines):
@@ -123,6 +126,7 @@ def pdf_contents(content: bytes) -> Contents:
             (value for value in facts.values() if re.fullmatch(r"https?://\S+", value)), ""
         ),
     }
+
     return Contents(pages, facts.get("Title", ""), metadata, left_out)
 
 
@@ -170,6 +174,7 @@ def _without_line_numbers(sheet: Sheet) -> int:
     if not (is_left or is_right) or max(steps[1], steps[5]) < 0.8 * (len(numbers) - 1):
         return 0
     sheet.lines = others
+
     return len(numbers)
 
 
@@ -193,6 +198,7 @@ def _lines(textpage: Any) -> list[Line]:
         text = "".join(
             chr(raw.FPDFText_GetUnicode(textpage, place)) for place in range(textpage.count_chars())
         )
+
     found = list[Line]()
     sideways = list[Line]()
     for run in re.finditer(rf"[^\r\n{HYPHENS}]+[{HYPHENS}]?", text):
@@ -208,13 +214,16 @@ def _lines(textpage: Any) -> list[Line]:
                 line.text = f"{line.text} {word[0]}"
                 line.right = right
                 continue
+
             line = Line(word[0], left, right, base, *_letters(textpage, first))
             (found if _is_upright(textpage, first) else sideways).append(line)
+
     if sum(len(line.text) for line in sideways) > sum(len(line.text) for line in found):
         found, sideways = sideways, found  # the page lies on its side
     for line in sideways:  # larger letters would be taken for a heading
         line.size = min(line.size, median(other.size for other in found))
         line.is_bold = False
+
     return [line for line in found + sideways if line.text.strip(HYPHENS + " ")]
 
 
@@ -262,6 +271,7 @@ def _without_running_lines(sheets: Sequence[Sheet], body: float) -> int:
     )
     least = max(2, REPEATED * len(sheets)) if len(sheets) < 10 else 3
     count = 0
+
     for sheet, line in candidates:
         is_number = _NUMBER.fullmatch(line.text) and _is_outermost(sheet, line)
         is_small = (
@@ -270,6 +280,7 @@ def _without_running_lines(sheets: Sequence[Sheet], body: float) -> int:
         if seen[_place(sheet, line)] >= least or is_number or is_small:
             sheet.lines = [other for other in sheet.lines if other is not line]
             count += 1
+
     return count
 
 
@@ -313,6 +324,7 @@ def _in_order(lines: list[Line]) -> list[Line]:
             continue
         ordered += [line for line in row if line.right <= gutter]
         right += [line for line in row if line.left >= gutter]
+
     return ordered + right
 
 
@@ -361,6 +373,7 @@ def _blocks(lines: Sequence[Line], body: float, known: set[str]) -> Iterator[Blo
             yield _block(block, body, known)
             block = []
         block.append(line)
+
     if block:
         yield _block(block, body, known)
 
@@ -386,6 +399,7 @@ def _begins(
         or _BULLET.match(line.text)
     ):
         return True
+
     goes_on = not _ENDS.search(before.text) or _GOES_ON.search(before.text) is not None
     if down < -leading or down > 8 * leading:  # another column
         return not goes_on
@@ -395,6 +409,7 @@ def _begins(
         line.size - body
     ):
         return True
+
     column = [one for one in lines if abs(one.left - before.left) < 3 * body]
     width = max(cell.right for cell in column) - min(cell.left for cell in column)
     is_indented = line.left - before.left > 0.7 * body and len(block) > 1
@@ -439,6 +454,7 @@ def joined(before: str, after: str, known: Iterable[str]) -> str:
     are_words = all(len(one) > 2 and (one in known or one in words) for one in halves)
     # Such as mother-in-law.
     is_compound = bool(last and last[1]) or re.match(r"\w+-\w", after) is not None
+
     return f"{stem}-{after}" if are_words or is_compound else stem + after
 
 

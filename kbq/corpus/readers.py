@@ -121,6 +121,7 @@ def read_corpus(
                     f"page id {page.page_id!r} is already in the knowledge base: leave the page "
                     "out (if all pages are, they were appended before)"
                 )
+
             if not page_ids.add(page.page_id):
                 raise CorpusError(
                     f"page id {page.page_id!r} is that of an earlier page, too: give every page "
@@ -131,6 +132,7 @@ def read_corpus(
         else:
             count += 1
             yield page
+
     if count == 0:
         raise CorpusError(
             f"{source_name(source)} contains no pages: check that it is the right file"
@@ -165,6 +167,7 @@ def preview(
         ):
             yield Preview(one.id, one.title, one.reading.pages[0][1][0], one.reading.left_out)
         return
+
     for page in islice(read_corpus(source, format, columns=columns, note=note), most):
         yield Preview(
             page.page_id, page.title, page.paragraphs[0].text if page.paragraphs else "", {}
@@ -192,6 +195,7 @@ def _pages(
         raise CorpusError(
             f"{name} is not a document, so --encoding has no effect: save it as UTF-8"
         )
+
     if format == "table":
         return table_pages(source, on_bad_line, columns, note)
     if format == "squad":
@@ -204,6 +208,7 @@ def _pages(
             for number, line in lines
             if line.strip()
         )
+
     read_page = kilt_page if format == "kilt" else partial(jsonl_page, columns)
     numbered = parse_json_lines(lines, source, CorpusError, on_bad_line)
     return ((f"{name}:{number}", partial(read_page, fields)) for number, fields in numbered)
@@ -225,6 +230,7 @@ def _format_of_path(source: str) -> CorpusFormat:
             f"{source} is not text (byte {beginning.index(0) + 1} is 0): give JSON lines, a table, "
             f"or a document of a known kind, in UTF-8"
         )
+
     return "auto"
 
 
@@ -242,22 +248,26 @@ def _recognised(
         first = first + line[1].strip() if first.strip() else line[1]
         if first.strip() not in ("", "[", "[{"):  # the second line of an array says more
             break
+
     if not first.strip():
         return "jsonl", iter(head)  # only blank lines: no pages, whatever the format
     for format, pattern in _FIRST_LINES:
         if re.match(pattern, first):
             return format, chain(head, lines)
+
     if source != "-" and is_document(PurePath(source)):
         return "text", lines
     if re.match(r"\s*(\[\s*)?\{", first) and (
         columns != CorpusColumns() or first.lstrip().startswith("[")
     ):
         return "jsonl", chain(head, lines)
+
     if (
         source != "-"
         and SUFFIXES.get(without_compression(PurePath(source)).suffix.lower()) == "tsv"
     ):
         return "table", lines
+
     raise CorpusError(
         f"{source_name(source)}: the first line {first!r:.60} is not in a known format: {_CHOOSE}"
     )
@@ -301,6 +311,7 @@ class BadLines:
         except CorpusError:
             if not self._problems:  # else it only says that there was no good line
                 raise
+
         if self._problems:
             raise self._refusal(all_read=read_on < READ_ON)
 

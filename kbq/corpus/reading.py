@@ -126,6 +126,7 @@ def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
         raise CorpusError(
             f"it cannot be read ({first_line(error)}): check that it is a {suffix} file"
         ) from None
+
     if suffix in GUTENBERG:
         _without_licence(document)
     blocks = document.pages[0][1] if document.pages else []
@@ -136,6 +137,7 @@ def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
     if not pages:
         raise CorpusError("it has no text")
     metadata = {name: value for name, value in document.metadata.items() if value not in ("", None)}
+
     return Reading(titles, pages, metadata, dict(+document.left_out), guess)
 
 
@@ -174,6 +176,7 @@ def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str
         raise CorpusError(
             "it is encrypted, or of an old version of Word: save it as .docx without a password"
         )
+
     if suffix == ".pdf":
         return pdf_contents(content), ""
     if suffix == ".pptx":
@@ -197,6 +200,7 @@ def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str
         document = _by_pandoc(plain.encode("utf-8", "replace"), suffix)
         document.title, document.left_out = bold, document.left_out + left_out
         return document, guess
+
     if suffix in PANDOC:
         document = _by_pandoc(text.encode("utf-8", "replace"), suffix)
         if PANDOC[suffix] == "latex":
@@ -204,6 +208,7 @@ def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str
                 re.findall(r"(?m)^[^%\n]*\\(?:input|include)\b", text)
             )
         return document, guess
+
     return (
         _text_contents(text) if suffix in (".txt", ".text") else _markdown_contents(text)
     ), guess
@@ -228,14 +233,17 @@ def _text_contents(text: str) -> Contents:
             lines = lines[2:]
         elif not number and len(lines) == 1 and _FIRST_LINE.fullmatch(lines[0]):
             blocks.append(Block(lines.pop(), BOLD))
+
         whole = ""
         for line in lines:
             if whole and _LISTED.match(line) and (_LISTED.match(whole) or len(lines) > 2):
                 blocks.append(Block(whole))
                 whole = ""
             whole = joined(whole, line, ()) if whole else line
+
         if whole:
             blocks.append(Block(whole))
+
     return Contents([(0, blocks)])
 
 
@@ -260,6 +268,7 @@ def _markdown_contents(text: str) -> Contents:
             r"(?m)^[ \t>]*\{:[^{}\n]*\}[ \t]*$|(?<=\S)\{:[ \t]*[.#\w][^{}\n]*\}", "", part
         )
         parts[place] = re.sub(r"(?m)^([ \t]*[-*+][ \t]+)\[[ xX]\][ \t]+", r"\1", part)
+
     del parts[2::3]
     markdown = MarkdownIt("commonmark", {"html": True, "maxNesting": 500}).enable(
         ["table", "strikethrough"]
@@ -269,6 +278,7 @@ def _markdown_contents(text: str) -> Contents:
     for name in ("canonical", "permalink", "source", "link"):
         if "url" not in metadata and re.fullmatch(r"https?://\S+", str(metadata.get(name, ""))):
             metadata["url"] = metadata[name]
+
     return Contents(document.pages, title, metadata, document.left_out)
 
 
@@ -288,6 +298,7 @@ def _rendered(markdown: Any, text: str) -> str:
             if [int(item.info) for item in items] != list(range(1, len(items) + 1)):
                 for item in items:
                     item.attrSet("value", item.info)
+
     return str(markdown.renderer.render(tokens, markdown.options, {}))
 
 
@@ -308,6 +319,7 @@ def _front_matter(text: str) -> tuple[dict[str, object], str]:
         return {}, rest if all(
             ":" in line or not line.strip() for line in found[2].split("\n")
         ) else text
+
     if fields is None:
         return {}, rest
     return (jsonable(fields), rest) if isinstance(fields, dict) else ({}, text)
@@ -371,6 +383,7 @@ def _by_pandoc(content: bytes, suffix: str) -> Contents:
                 f"it is not a {suffix} file: check what it is, and rename it or save it anew"
             )
         content, facts = prepared(content, suffix)
+
     command = [
         pypandoc.get_pandoc_path(),
         "--sandbox",
@@ -391,14 +404,17 @@ def _by_pandoc(content: bytes, suffix: str) -> Contents:
         document = _by_pandoc(shorter, suffix)  # what it cannot parse is nearly always in a formula
         document.left_out["formulas"] += len(_DISPLAYED.findall(content))
         return document
+
     if done.returncode:
         reason = done.stderr.decode("utf-8", "replace").strip().split("\n")[0][:200]
         raise CorpusError(f"it cannot be read ({reason}): check that it is a {suffix} file")
+
     written = done.stdout.decode("utf-8", "replace")
     block = _TITLE_BLOCK.search(written) if suffix in (".rtf", ".epub") else None
     if block:  # metadata that the document does not show
         written = written.replace(block[0], "")
         facts.setdefault("title", html.unescape(block[1]))
+
     document = whole_contents(written)
     return with_facts(document, facts)
 
@@ -425,6 +441,7 @@ def _heading(blocks: Sequence[Block], document: Contents) -> str:
                 and normalised(title).startswith(normalised(one.text))
             ):
                 return one.text
+
     return tops[0].text if top == 1 or (len(tops) == 1 and blocks[0] is tops[0]) else ""
 
 
@@ -469,6 +486,7 @@ def chosen_title(
         ):
             window = window[:place]
             break
+
     opening = "" if f" {normalised(name)} " in f" {normalised(titles.opening)} " else titles.opening
     orders = {
         "auto": (metadata, titles.heading, window, opening),
@@ -481,6 +499,7 @@ def chosen_title(
         for one in (*orders[title_from], name)
         if one and (len(one) <= LONGEST_TITLE or one is name)
     )
+
     return clean_text(chosen).strip()
 
 

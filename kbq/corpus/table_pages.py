@@ -128,10 +128,12 @@ def rows_of_file(
             sheets = sheets_of(Path(source))
         except KbqError as problem:
             raise CorpusError(problem.typed) from None
+
     if len(sheets) < 2:
         rows = read_rows(source, CorpusError, on_bad_row, note=note, finds_header=True)
         yield from _table_rows(rows, columns, left_out, note)
         return
+
     refused: list[KbqError] = []
 
     def tell(problem: KbqError) -> None:
@@ -163,6 +165,7 @@ def _table_rows(
             raise CorpusError(
                 f"{rows.name} has no column {column!r}, it has {names}: name it with --{option}"
             )
+
     column = (
         columns.title
         if columns.title in present
@@ -172,6 +175,7 @@ def _table_rows(
         raise CorpusError(
             f"{rows.name} has no column that looks like one of titles: name it with --title"
         )
+
     has_text = columns.title in present and columns.text in present
     if not has_text:
         note(f"{rows.name}: each row is a page, with the title in {column!r}")
@@ -215,6 +219,7 @@ def _row(place: _Place, cells: Row, column: str, columns: CorpusColumns) -> Tabl
             texts += blocks(text)
         else:
             texts += [labelled(label, block) for block in blocks(text)]
+
     title = " ".join(_cell(cells.get(column)).split())
     key = _key(cells[columns.id]) if columns.id in cells else ""
     return TableRow(str(place), place.where, title, texts, metadata, key, has_text=False)

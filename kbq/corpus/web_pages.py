@@ -66,6 +66,7 @@ def own_pieces(root: Any, left_out: Counter[str]) -> list[Piece]:
     if not _is_enough(pieces, is_own):
         left_out[READ_WHOLE] += 1
         return pieces
+
     _add_lede(pieces, is_own)
     _add_lists(pieces, is_own)
     _add_between(pieces, is_own)
@@ -88,6 +89,7 @@ class _Chosen:
                 is_inside = element.tag in ("del", "hi", "ref")  # a line of text
                 element.tail = (element.tail or "") if is_inside else f" {element.tail or ''}"
             lines = [" ".join(all_text(line).split()) for line in found.body.iter("*")]
+
         self._lines = {line.casefold() for line in lines}
         words = _WORD.findall(" ".join(lines[:1]).casefold())  # the first is the whole body
         self._text = f" {' '.join(words)} "
@@ -108,6 +110,7 @@ class _Chosen:
         for place, several in enumerate(words):
             if is_own[place]:
                 same[f" {' '.join(several)} "].append(place)
+
         single = [places[0] for places in same.values() if len(places) == 1]
         for text, places in same.items():
             count = self._text.count(text)
@@ -115,6 +118,7 @@ class _Chosen:
                 places.sort(key=lambda place: (pieces[place].share, _distance(place, single)))
                 for place in places[count:]:
                     is_own[place] = False
+
         return is_own
 
     def _has(self, piece: Piece, words: list[str]) -> bool:
@@ -173,6 +177,7 @@ def _add_lists(pieces: Sequence[Piece], is_own: list[bool]) -> None:
     sentences = [piece.source for piece in chosen if is_prose(piece)]
     around = {outer for sentence in sentences for outer in sentence.iterancestors()}
     right_around = {sentence.getparent() for sentence in sentences}
+
     for outer, group in groupby(range(len(pieces)), lambda place: _list_of(pieces[place])):
         parts = [place for place in group if not pieces[place].level]
         if outer is None or not parts:
@@ -280,6 +285,7 @@ def _headlines(root: Any) -> Iterator[str]:
             stated = json.loads(script.text or "")
         except (ValueError, RecursionError):
             continue
+
         several = stated if isinstance(stated, list) else [stated]
         for thing in several:
             graph = thing.get("@graph", [thing]) if isinstance(thing, dict) else []
@@ -317,6 +323,7 @@ def _metadata(root: Any, facts: dict[str, str], text: str) -> dict[str, object]:
         saved[1] if saved else "",
     )
     addresses = (url.strip() for url in urls if re.fullmatch(r"\s*https?://\S+\s*", url))
+
     return {"language": language, "author": author, "date": date, "url": next(addresses, "")}
 
 

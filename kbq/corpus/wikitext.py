@@ -107,6 +107,7 @@ def _said(template: Any, begins_line: bool, left_out: Counter[str]) -> str:
         and not ASIDE.fullmatch(name)
     ):
         return _box(named)
+
     said = "" if ASIDE.fullmatch(name) else _inline(name, unnamed, named)
     left_out["templates"] += not said
     return said
@@ -155,6 +156,7 @@ def _inline(name: str, unnamed: list[str], named: dict[str, str]) -> str:
     if name.lower() in ("marriage",):
         years = "–".join(value for value in unnamed[1:3] if value)
         return f"{unnamed[0]} ({years})" if years else " ".join(unnamed[:1])
+
     return " ".join(value for value in unnamed if value) or named.get("1", "")
 
 

@@ -214,6 +214,7 @@ def _items_behind(text: str, end: int, is_upper: bool) -> list[tuple[int, int]]:
         items.append((begin, stop))
         end = stop
         is_last = bool(ENDS_A_LIST.fullmatch(separator.group()))
+
     return items if is_last else []
 
 
@@ -226,12 +227,14 @@ def _items_before(text: str, start: int, is_upper: bool) -> list[tuple[int, int]
         for form in (ENDS_AN_ITEM, ANY_ARTICLE):
             for found in form.finditer(text, max(0, begin - 1), stop):
                 begin = max(begin, found.end() + (form is ENDS_AN_ITEM))
+
         last = (LAST_NAME if is_upper else LAST_FIXED_NAME).search(text, begin, stop)
         begin = last.start() if last else begin
         if not _is_item(text[begin:stop], is_upper):
             break
         items.insert(0, (begin, stop))
         start = begin
+
     return items
 
 

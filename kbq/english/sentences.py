@@ -27,6 +27,7 @@ def sentence_bounds(text: str) -> list[tuple[int, int]]:
             bounds[-1] = bounds[-1][0], end
         else:
             bounds.append((start, end))
+
     return bounds
 
 

@@ -136,12 +136,14 @@ def is_said_of_another(
     if is_kinship:
         named = KIN_OF_NAMED.search(before)
         return named is not None and _is_another(named["name"], own)
+
     clause = RELATIVE_CLAUSE.search(before)
     if clause and _is_another(clause["name"], own) and _names(clause["main"], own):
         return not _names(clause["clause"], own)
     kin = OF_KIN.search(before)
     if not kin or _names(kin["clause"], own):
         return False
+
     return all(_is_another(name, own) for name in (kin["apposed"], kin["name"]) if name)
 
 

@@ -76,6 +76,7 @@ def learned(judged: Sequence[Judged]) -> RelationLesson | None:
     if slope <= 0:
         slope = 1.0
         (intercept,) = _fitted(np.ones((count, 1)), targets, odds, [0.0])
+
     return RelationLesson(slope, intercept, count)
 
 

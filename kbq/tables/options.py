@@ -91,6 +91,7 @@ class FillOptions:
             least = MIN_PROBABILITY if self.min_probability is None else self.min_probability
             kb.check(replace(search, min_probability=least))
             return least
+
         calibration = kb.plan(replace(search, min_probability=MIN_PROBABILITY)).calibration
         thresholds = calibration.thresholds.items() if calibration else ()
         promised = {float(precision): threshold for precision, threshold in thresholds}
@@ -100,11 +101,13 @@ class FillOptions:
                 f"precision is {self.precision}, the calibration knows thresholds for {known}: "
                 "choose one"
             )
+
         if (threshold := promised[self.precision]) is None:
             raise QueryError(
                 f"no threshold of the calibration promises a precision of {self.precision}: "
                 "calibrate with more triples (`kbq calibrate`), or choose a lower one"
             )
+
         return threshold
 
 

@@ -169,6 +169,7 @@ def read_ids(path: Path) -> dict[str, str]:
                 f"{advice}"
             )
         rows.append((number, [value.strip() for value in given]))
+
     columns = sorted(
         {place for _, row in rows for place, text in enumerate(row) if _Q_NUMBER.fullmatch(text)}
     )
@@ -177,10 +178,12 @@ def read_ids(path: Path) -> dict[str, str]:
             f"{path} has no Q-number, such as Q7186: write names, and the Q-number of each beside "
             "it"
         )
+
     if rows and not any(
         re.search("[0-9]", text) for place, text in enumerate(rows[0][1]) if place in columns
     ):
         del rows[0]  # the header
+
     ids: dict[str, str] = {}
     for number, row in rows:
         for place in columns:
@@ -197,6 +200,7 @@ def read_ids(path: Path) -> dict[str, str]:
             elif found and ids.setdefault(name, found[1]) != found[1]:
                 two = f"{name!r:.60} is both {ids[name]} and {found[1]}"
                 problems.append(f"{path}:{number}: {two}: leave one of them out")
+
     if problems:
         raise KbqError(f"{path} has {len(problems)} lines that cannot be used", problems)
     return ids | _compared(ids)
@@ -272,6 +276,7 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
             raise KbqError(f"{str(one)!r:.80} is several relations: give each by itself")
         else:
             relations.append(relation_named(str(one), values))
+
     if not relations:
         raise KbqError("no relation is given: name the columns to fill, or a file relations.toml")
     for relation in relations:
@@ -279,6 +284,7 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
     for name, count in Counter(relation.name for relation in relations).items():
         if count > 1:
             raise KbqError(f"relation {name!r} is given {count} times: once is enough")
+
     return relations
 
 
@@ -386,6 +392,7 @@ def preset(name: str) -> list[Relation]:
             else f"choose from {', '.join(mark + one for one in names)}"
         )
         raise KbqError(f"{name:.60} is neither a preset nor a known relation: {advice}")
+
     return found
 
 
@@ -412,6 +419,7 @@ def as_toml(relations: Iterable[Relation], comments: Sequence[str] = ()) -> str:
         if relation.property:
             lines.append(f"property = {quoted(relation.property)}")
         lines.append("")
+
     return "\n".join(lines)
 
 
@@ -433,6 +441,7 @@ def read_relations(path: Path) -> list[Relation]:
         ValueError
     ) as error:  # also of a number of thousands of digits, which is not a TOMLDecodeError
         raise KbqError(f"{path}: {first_line(error)}: {WANTED}") from None
+
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise KbqError(
@@ -442,6 +451,7 @@ def read_relations(path: Path) -> list[Relation]:
         if problem := _problem(table):
             key, reason = problem
             raise KbqError(f"{path}:{_line(text, name, key)}: {name:.60}: {reason}")
+
     return [_from_table(name, table) for name, table in tables.items()]
 
 
@@ -471,6 +481,7 @@ def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
             near = get_close_matches(key[:60], keys, 1)
             advice = f"write {near[0]!r}" if near else f"choose from {', '.join(keys)}"
             return key, f"key {key!r:.60} is unknown: {advice}"
+
         texts = value if isinstance(value, list) else [value]
         advice = ""
         if key in choices and value not in choices[key]:
@@ -481,11 +492,13 @@ def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
             advice = "write a P-number of Wikidata, or a whole IRI"
         elif key == "query" and not (texts and all(isinstance(text, str) for text in texts)):
             advice = "write a text, or a list of texts"
+
         if advice:
             # Python writes no number of thousands of digits.
             with suppress(ValueError, RecursionError):
                 return key, f"{key} is {value!r:.60}: {advice}"
             return key, f"{key} is far too long: {advice}"
+
     return None
 
 

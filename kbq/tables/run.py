@@ -112,6 +112,7 @@ class AnswerCache:
                 ) from None
             places[kept["query"]] = place
             place += len(line)
+
         return places
 
 
@@ -140,6 +141,7 @@ class FillRun:
                 f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of "
                 "a file"
             )
+
         self.out = out
         self.claims = out.with_suffix(CLAIMS)
         self._answers = out.with_suffix(ANSWERS)
@@ -170,9 +172,11 @@ class FillRun:
                 and not self._force
             ):
                 raise KbqError(f"{path} already exists and was not made by kbq: {INSTEAD}")
+
         with suppress(OSError, ValueError):  # a power cut may keep the table, and lose the answers
             tables = read_object(self._facts).get("tables")
             self._written["tables"] = tables if isinstance(tables, dict) else {}
+
         with resumed(
             self._answers, self._facts, self._written, INSTEAD, UNDECISIVE, anew=self._force
         ) as (
@@ -198,6 +202,7 @@ class FillRun:
                     self._written
                 ):
                     others.append((answers.stat().st_size, answers))
+
         if others:
             with max(others)[1].open("rb") as known:
                 shutil.copyfileobj(known, file)

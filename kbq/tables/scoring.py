@@ -66,6 +66,7 @@ def value_sets_of(table: Table, path: Path, subject: str, relations: Sequence[st
         raise EvaluationError(
             f"{path} has a line that differs from the others ({error!r:.80}): repair it"
         ) from None
+
     return dict(sets)
 
 
@@ -170,6 +171,7 @@ class SetScores:
         recall = _mean(slot.recall for slot in slots)
         totals = (sum(getattr(slot, name) for slot in slots) for name in SlotCounts.__slots__)
         total = SlotCounts(*totals)
+
         return cls(
             slots=len(slots),
             coverage=_mean(slot.predicted > 0 for slot in slots),
@@ -239,6 +241,7 @@ def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = N
         if guesses and (subject, relation) in guesses:
             names, chance = guesses[subject, relation]
             judged[relation].append((chance, compared([names], values, relation).matched > 0))
+
     scores = {
         relation: SetScores.of(slots[relation], judged[relation]) for relation in sorted(slots)
     }
@@ -251,6 +254,7 @@ def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = N
     means: dict[str, Any] = {
         name: None if None in column else _mean(column) for name, column in columns.items()
     }
+
     return TableScores(scores, every, replace(every, **means))
 
 
@@ -265,10 +269,12 @@ def compared(predicted: Iterable[Names], gold: Sequence[Names], relation: str = 
     golds = distinct(gold, relation)
     places: dict[object, list[int]] = defaultdict(list)
     dated: list[tuple[int, DateValue]] = []
+
     for number, names in enumerate(golds):
         for key in _keys(names, relation):
             places[key].append(number)
             dated += [(number, key)] if isinstance(key, DateValue) else []
+
     edges = []
     for names in guesses:
         keys = _keys(names, relation)
@@ -281,6 +287,7 @@ def compared(predicted: Iterable[Names], gold: Sequence[Names], relation: str = 
                 | {number for number, date in dated for date_ in own if dates_agree(date_, date)}
             )
         )
+
     return SlotCounts(len(guesses), len(golds), _matched(edges))
 
 

@@ -215,6 +215,7 @@ def _cell_of_type(value: Any, kind: Any) -> Any:
             _cell_of_type(one, kind.value_type)
             for one in (value if isinstance(value, list) else [value])
         ]
+
     if not isinstance(value, str):
         return value
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
@@ -224,6 +225,7 @@ def _cell_of_type(value: Any, kind: Any) -> Any:
         if types.is_integer(kind):
             return int(found.number)
         return float(found.number) if types.is_floating(kind) else Decimal(found.number)
+
     if types.is_date(kind) or types.is_timestamp(kind):
         day = date_of_cell(value)
         if day is None or day.julian or not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", day.edtf):
@@ -233,6 +235,7 @@ def _cell_of_type(value: Any, kind: Any) -> Any:
             if types.is_timestamp(kind)
             else date.fromisoformat(day.edtf)
         )
+
     return value
 
 
@@ -249,6 +252,7 @@ def _frame_to_arrow(given: Any, subject: str) -> Any:
         import pyarrow.interchange
     except ImportError:
         raise KbqError(f"{NAME} {NEEDS_PYARROW}") from None
+
     try:
         if not hasattr(given, "__arrow_c_stream__") and hasattr(given, "__dataframe__"):
             return pyarrow.interchange.from_dataframe(given)
@@ -274,6 +278,7 @@ def _array(values: Sequence[Any], old: Any) -> Any:
         return pandas.Categorical(
             values, known.append(pandas.Index(new)), ordered=old.dtype.ordered
         )
+
     if old is not None and (kept := _of_type(values, old)) is not None:
         return kept
     kinds = {type(value) for value in values}
@@ -281,6 +286,7 @@ def _array(values: Sequence[Any], old: Any) -> Any:
         return pandas.array(values, dtype="Int64")
     if type(None) in kinds and kinds <= {bool, type(None)}:
         return pandas.array(values, dtype="boolean")
+
     return pandas.Series(values).array
 
 
@@ -352,6 +358,7 @@ class Table:
                     "values"
                 )
             columns |= dict.fromkeys(row)
+
         return cls(
             tuple(columns), [{name: plain(cell) for name, cell in row.items()} for row in several]
         )
@@ -371,6 +378,7 @@ class Table:
             _refuse_names(names)
             cells = zip(*(map(plain, given[name].astype(object)) for name in names), strict=True)
             return cls(names, [dict(zip(names, row, strict=True)) for row in cells], frame=given)
+
         # Lazy.
         given = (
             given.collect()
@@ -383,6 +391,7 @@ class Table:
         arrow = _frame_to_arrow(given, subject)
         _refuse_names(arrow.column_names)
         rows = [{name: plain(value) for name, value in row.items()} for row in arrow.to_pylist()]
+
         return cls(tuple(arrow.column_names), rows, arrow=arrow)
 
     def refuse_without(self, subject: str) -> None:
@@ -446,6 +455,7 @@ class Table:
                 arrays[name] = old.array
             else:
                 arrays[name] = _array([row.get(name) for row in self.rows], old)
+
         index = None if frame is None else frame.index
         columns = list(self.columns)
         return (
@@ -489,7 +499,9 @@ class Table:
                 style = "background:#3b82c433" * is_filled
                 title = f"{claim.sentence} ({claim.title})" if claim else ""
                 cells.append(html.element("td", text, " ", quiet, style=style, title=title))
+
             rows.append(cells)
+
         caption = (
             f"{len(self.rows):,} rows, {self.counts.filled:,} of {self.counts.cells:,} cells filled"
         )
@@ -541,6 +553,7 @@ def write_table(table: Table, path: Path, format: RowFormat) -> int:
         else:
             other = Dialect(format, "\t" if format == "tsv" else ",")
             return _write_separated(table, partial, read if read.format == format else other)
+
     return 0
 
 
@@ -551,6 +564,7 @@ def _write_separated(table: Table, path: Path, dialect: Dialect) -> int:
     # All names are quoted if one of them has a letter that might be taken for the delimiter.
     has_others = dialect.format != "tsv" and any(re.search(r"[;\t|]|^ ", name) for name in header)
     of_header = replace(dialect, quotes_all=True) if has_others else dialect
+
     with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         file.write(MARK * dialect.has_mark + _line(header, of_header))
         for number, row in enumerate(table.rows):
@@ -560,6 +574,7 @@ def _write_separated(table: Table, path: Path, dialect: Dialect) -> int:
                     texts[place] = guarded(texts[place])
                     formulas += 1
             file.write(_line(texts, dialect))
+
     return formulas
 
 
@@ -570,6 +585,7 @@ def refuse_unwritable(table: Table, format: RowFormat) -> None:
             import pyarrow  # noqa: F401
         except ImportError:
             raise KbqError(f"Parquet {NEEDS_PYARROW}") from None
+
     if format == "xlsx":
         if not find_spec("openpyxl"):
             raise KbqError(f"XLSX {NEEDS_OPENPYXL}")
@@ -578,6 +594,7 @@ def refuse_unwritable(table: Table, format: RowFormat) -> None:
                 f"the table has {len(table.rows):,} rows, XLSX has {MOST_ROWS:,} at most: write "
                 "CSV instead"
             )
+
     for number, row in enumerate(table.rows if format in ("tsv", "xlsx") else (), start=1):
         for column in table.columns:
             text = cell_text(row.get(column))
@@ -605,6 +622,7 @@ def _line(texts: Sequence[str], dialect: Dialect) -> str:
             for text in texts
         )
         return f"{dialect.delimiter} ".join(cells) + dialect.line_end
+
     if dialect.format == "tsv":
         texts = [BREAKS.sub(" ", text) for text in texts]
     quoting: Literal[0, 1] = csv.QUOTE_ALL if dialect.quotes_all else csv.QUOTE_MINIMAL
@@ -612,6 +630,7 @@ def _line(texts: Sequence[str], dialect: Dialect) -> str:
     csv.writer(
         buffer, delimiter=dialect.delimiter, quoting=quoting, lineterminator="\r\n"
     ).writerow(texts)
+
     return buffer.getvalue().removesuffix("\r\n") + dialect.line_end
 
 
@@ -630,6 +649,7 @@ def _arrow_of(table: Table) -> Any:
         if is_old and (kept := as_arrow(values, arrow.column(column).type)) is not None:
             arrays.append(kept)
             continue
+
         try:
             arrays.append(
                 pyarrow.array(
@@ -639,4 +659,5 @@ def _arrow_of(table: Table) -> Any:
         except (pyarrow.ArrowException, TypeError, OverflowError):  # values of several types
             texts = [None if value is None else cell_text(value) for value in values]
             arrays.append(pyarrow.array(texts, pyarrow.string()))
+
     return pyarrow.table(arrays, names=list(table.columns))

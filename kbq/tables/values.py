@@ -125,6 +125,7 @@ def _quantity_in(text: str, before: str, behind: str) -> QuantityValue | None:
         quantity.number,
     ):
         return None
+
     has_other_unit = meaning(around)[0] != meaning(quantity)[0]
     return None if has_other_unit else _as_value(replace(quantity, about=around.about))
 
