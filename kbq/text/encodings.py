@@ -86,6 +86,8 @@ def _wide(head: bytes) -> str:
 
     >>> [_wide("Ann Lee".encode(name)) for name in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be", "utf-8")]
     ['utf-16-le', 'utf-16-be', 'utf-32-le', 'utf-32-be', '']
+    >>> _wide(b"\\0Ann Le"), _wide(b"\\0Ann Lee")
+    ('utf-16-be', '')
     """
     zeros = [head[place::4].count(0) for place in range(4)]
     if 8 * sum(zeros) <= len(head):

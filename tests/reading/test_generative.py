@@ -14,7 +14,15 @@ from kbq.answers import Answer
 from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.reading import generative
-from kbq.reading.generative import LENGTH, PROMPT, GenerativeReader, open_any, placed
+from kbq.reading.generative import (
+    LENGTH,
+    MAX_QUERY,
+    PROMPT,
+    GenerativeReader,
+    PromptTokenizer,
+    open_any,
+    placed,
+)
 
 QUERY = "Marie Curie [SEP] place of birth"
 
@@ -149,6 +157,19 @@ def test_a_checkpoint_that_is_larger_than_memory_is_refused(
         ModelError, match=r"needs 0\.0 GB of memory, 0\.0 GB are free: use a smaller checkpoint"
     ):
         open_any(str(t5), "cpu")
+
+
+def test_a_query_may_have_a_hundred_tokens() -> None:
+    def by_blanks(text: str, add_special_tokens: bool) -> dict[str, list[str]]:
+        return {"input_ids": text.split()}
+
+    tokenizer = PromptTokenizer(by_blanks)
+    assert MAX_QUERY == 100
+    assert tokenizer.is_short_enough("word " * 100)
+    assert len(tokenizer.ids_of("word " * 100)) == 100
+    assert not tokenizer.is_short_enough("word " * 101)
+    with pytest.raises(QueryError, match="has 101 tokens, the reader reads 100"):
+        tokenizer.ids_of("word " * 101)
 
 
 def test_a_query_that_leaves_no_room_is_refused(t5: Path, kb: KnowledgeBase) -> None:

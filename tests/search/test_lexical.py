@@ -50,6 +50,12 @@ def word_scores(kb: KnowledgeBase, text: str) -> dict[tuple[str, int], float]:
     return scores
 
 
+def test_words_are_searched_where_they_are_indexed(kb: KnowledgeBase) -> None:
+    found = kb.query(TEXTS, 5)
+    assert found == kb.query(TEXTS, 5, backend="hybrid")
+    assert found != kb.query(TEXTS, 5, backend="dense")
+
+
 def place(hit: Answer) -> tuple[tuple[str, int, int, int], tuple[int, int]]:
     return (hit.place, hit.unit)
 

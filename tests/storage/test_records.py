@@ -10,12 +10,23 @@ import pytest
 from kbq.storage.reading import reading_problem
 from kbq.storage.records import (
     OtherFormatError,
+    Summed,
     digest_of_record,
     read_object,
     read_record,
     write_record,
 )
 from kbq.storage.seals import FileSeal, all_damage, first_damage, read_seal, seal_folder, seal_of
+
+
+@dataclass(frozen=True, slots=True)
+class Tally(Summed):
+    right: int
+    wrong: int
+
+
+def test_counts_are_added_field_by_field() -> None:
+    assert Tally(1, 2) + Tally(3, 5) == Tally(4, 7)
 
 
 @dataclass(frozen=True, slots=True)
