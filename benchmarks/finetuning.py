@@ -8,7 +8,8 @@
 A run of size 0 is the encoder as it is. `--without` leaves these relations out of TRAIN and asks
 GOLD for no others. `--ways` scores with words and reranking, too, and adds the mean and the spread
 of the seeds of each size. `--recipe paper` tunes by the paper's protocol: a random sample, 10
-epochs, k = 100, batches of 12, nothing kept.
+epochs, k = 100, batches of 12, nothing kept. `--vectors codes` tunes on what the codes of KB's
+index stand for.
 WORK keeps finished runs, which are not run again; two processes may share it. The best epoch is
 chosen on a part of TRAIN, never on GOLD.
 """
@@ -40,7 +41,7 @@ WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 def main() -> None:
     options = arguments(
         __doc__, kb=Path, train=Path, gold=Path, work=Path, runs=[str], task="trex", name="finetuning", without="",
-        objective="auto", epochs=0, ways=False, recipe="kbq",
+        objective="auto", epochs=0, ways=False, recipe="kbq", vectors="rows",
     )  # fmt: skip
     options.work.mkdir(parents=True, exist_ok=True)
     relations = {name for name in options.without.split(",") if name}
@@ -56,7 +57,7 @@ def main() -> None:
         size, _, seed = name.partition(":")
         done = (
             options.work
-            / f"run-{options.recipe}-{size}-{seed or 0}{'-ways' if options.ways else ''}.json"
+            / f"run-{run_name(options, size, seed or 0)}{'-ways' if options.ways else ''}.json"
         )
         figures[name] = once(
             done, lambda size=size, seed=seed: outcome(options, train, gold, size, int(seed or 0))
@@ -73,7 +74,7 @@ def outcome(
     kb, count = KnowledgeBase.open(options.kb), 0
     if size != "0":
         model, examples = (
-            options.work / f"model-{options.recipe}-{size}-{seed}",
+            options.work / f"model-{run_name(options, size, seed)}",
             0 if size == "all" else int(size),
         )
         settings = asdict(
@@ -81,7 +82,9 @@ def outcome(
             if options.recipe == "paper"
             else FinetuningSettings(objective=options.objective)
         )
-        settings |= {"seed": seed} | ({"epochs": options.epochs} if options.epochs else {})
+        settings |= {"seed": seed, "vectors": options.vectors} | (
+            {"epochs": options.epochs} if options.epochs else {}
+        )
         count = tuned(kb, train, model, task=options.task, examples=examples, **settings)
         kb = kb.with_model(model)
     found: dict[str, object] = {"queries tuned on": count}
@@ -93,6 +96,12 @@ def outcome(
             else intervals(scores) | {"by relation": by_relation(scores)}
         )
     return found
+
+
+def run_name(options: argparse.Namespace, size: str, seed: int | str) -> str:
+    """Return what a run is called in WORK."""
+    kind = options.recipe if options.vectors == "rows" else f"{options.recipe}-{options.vectors}"
+    return f"{kind}-{size}-{seed}"
 
 
 def spread(figures: dict[str, Any]) -> dict[str, dict[str, list[float]]]:
