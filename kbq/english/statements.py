@@ -11,7 +11,10 @@ from kbq.text.normal_forms import normalised
 
 DENIED = (
     r"\b(?:not|never|no longer|neither|nor|cannot|\w+n['’]t|(?:refus|declin|fail)(?:ed|es|s|ing)? to"
-    r"|den(?:ied|ies|ying)|turn(?:ed|s)? down|reject(?:ed|s)|instead of|rather than)"
+    r"|den(?:ied|ies|ying)|turn(?:ed|s)? down|reject(?:ed|s)|instead of|rather than"
+    # "Nor was it designed by"; not the title "Never Let Me Go".
+    r"|(?:Nor|Neither|Never)\s(?:was|were|is|are|did|do|does|has|have|had|can|could|will|would)\b"
+    r"(?:\s(?:he|she|it|they)\b)?)"
 )
 # "Not only", "not until 1990", "not far from": these deny nothing.
 NO_DENIAL = r"(?!\s(?:only|just|merely|simply|until|till|long|later|earlier|far|least|less|more|fewer|without|to)\b)"

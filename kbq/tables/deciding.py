@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from kbq.answers import Answer, is_likely
 from kbq.dump.page_directory import Titles
-from kbq.english.countries import NAMES, PARTS_OF_OTHERS, country_of
+from kbq.english.countries import ADJECTIVES, NAMES, PARTS_OF_OTHERS, country_of
 from kbq.english.dates import DateValue, dates_agree
 from kbq.english.phrases import (
     Things,
@@ -95,6 +95,8 @@ PLACES = frozenset(  # relations of places, countries, languages
         "P2936",
     )
 )  # fmt: skip
+# Of these, relations whose values are neither countries nor languages.
+PROPER_PLACES = frozenset({"P19", "P20", "P131", "P159", "P276", "P551", "P706", "P840", "P937"})
 OF_PERSONS = OF_SEVERAL - {OCCUPATION} | {"P22", "P25"}  # father and mother are one each
 EXACT = 0.25  # share of a year's probability that a day of that year must have to take its place
 
@@ -662,9 +664,11 @@ def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
 
 def _may_be(value: str, normal: NormalForm | None, relation: Relation) -> bool:
     """Whether a value may have a relation's type. No country is an administrative unit, but a part
-    of one is.
+    of one is, and no adjective of a country is a place.
     """
     name = normalised(value)
+    if relation.property in PROPER_PLACES and name in ADJECTIVES and name not in NAMES:
+        return False
     if relation.property == LOCATED_IN and name in NAMES and name not in PARTS_OF_OTHERS:
         return False
     return isinstance(normal, DEMANDED.get(relation.type or "", object))

@@ -35,6 +35,20 @@ def test_denials_are_no_answers_and_all_else_is_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "denies"),
+    [
+        ("She owned it. Nor was the house designed by ", True),
+        ("Neither was she a member of ", True),
+        ("Never has he lived in ", True),
+        ("the author of Never Let Me Go, ", False),
+        ("the album Neither Here Nor There by ", False),
+    ],
+)
+def test_a_sentence_may_begin_with_its_denial(before: str, denies: bool) -> None:
+    assert is_denied(before) == denies
+
+
+@pytest.mark.parametrize(
     ("relation", "before", "is_other"),
     [
         ("successor", "Ben Ashby succeeded ", True), ("predecessor", "Ben Ashby succeeded ", False),

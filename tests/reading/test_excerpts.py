@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kbq.answers import Answer
+from kbq.model.tokenizer import tokenize
 from kbq.reading import phrase_windows as module
 from kbq.reading.phrase_windows import Excerpt, excerpts
 
@@ -124,6 +125,24 @@ def test_a_chain_of_close_phrases_is_parted(
     assert [number for excerpt in found for number in excerpt.numbers] == list(range(9))
     assert max(int(excerpt.text.ends[-1] - excerpt.text.starts[0]) for excerpt in found) <= 60
     assert [text for excerpt in found for text in shown(excerpt, phrases)] == ["Paris"] * 9
+
+
+def test_of_a_paragraph_of_millions_of_letters_only_what_is_around_is_read(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenized: list[int] = []
+
+    def counted(own: Any, texts: list[str]) -> Any:
+        tokenized.extend(map(len, texts))
+        return tokenize(own, texts)
+
+    monkeypatch.setattr(module, "tokenize", counted)
+    text = f"Ada Byron wrote. {FILLER * 3000}She was born in Paris. {FILLER * 3000}"
+    phrases = [phrase("Paris", text, title="Letters")]
+    ((excerpt,),) = excerpts(tokenizer, [query(tokenizer)], [phrases], LENGTH, ["Ada Byron"])
+    assert len(text) > 4_000_000
+    assert sum(tokenized) < 3 * module.AROUND
+    assert shown(excerpt, phrases) == ["Paris"]
 
 
 @pytest.mark.parametrize("place", [0, 1, 150, 299])

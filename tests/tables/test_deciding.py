@@ -196,6 +196,13 @@ def test_a_country_is_no_administrative_unit(name: str, is_accepted: bool) -> No
     assert decided([answer(name, 0.8)], property="P17") == [(name, True, ())]
 
 
+@pytest.mark.parametrize("property", ["P19", "P131", "P276", "P551"])
+def test_an_adjective_of_a_country_is_no_place(property: str) -> None:
+    found = [answer("English", 0.8), answer("Leeds", 0.6, 4)]
+    assert decided(found, property=property) == [("Leeds", True, ("English",))]
+    assert decided([answer("English", 0.8)], property="P27") == [("English", True, ())]
+
+
 @pytest.mark.parametrize(
     ("text", "type", "value"),
     [

@@ -224,6 +224,30 @@ def test_a_subject_that_cannot_be_asked_for_stays_as_it_is(sample: KnowledgeBase
         sample.fill(rows[:2], ["place of birth"])
 
 
+def test_names_that_say_little_and_relations_never_seen_fill_nothing(
+    sample: KnowledgeBase,
+) -> None:
+    subjects = ["U.S.", "X", "of the", "居里夫人", "(.*)+[a-z]{3}", "C++ (river)", "Zork Blah"]
+    table = sample.fill([{"subject": subject} for subject in subjects], ["place of birth"])
+    assert [claim.subject for claim in table.claims if not claim.accepted] == subjects
+    said: list[str] = []
+    table = sample.fill([{"subject": "Marie Curie"}], ["grzmot"], note=said.append)
+    assert (table.counts.queries, table.counts.filled) == (1, 0)
+    assert said == ["no page has the word 'grzmot' of 'grzmot'"]
+
+
+def test_two_hundred_relations_at_once_are_each_answered_as_alone(
+    judging_kb: KnowledgeBase,
+) -> None:
+    relations = [f"{word} {number}" for word in ("river", "city") for number in range(100)]
+    rows = [{"subject": "Marie"}]
+    table = judging_kb.fill(rows, relations, min_probability=0, top=0)
+    assert (table.counts.queries, len(table.claims)) == (200, 200)
+    for chosen in (0, 99, 199):
+        alone = judging_kb.fill(rows, relations[chosen : chosen + 1], min_probability=0, top=0)
+        assert alone.claims == table.claims[chosen : chosen + 1]
+
+
 def test_decisions_are_kept(sample: KnowledgeBase, write_json_lines: Callable[..., Path]) -> None:
     rows = [{"subject": "Marie Curie"}, {"subject": "Isaac Newton"}]
     path = write_json_lines(

@@ -18,9 +18,10 @@ from kbq.words.names import NOWHERE, Naming, PageNaming, SubjectName
 
 SUBJECTS = (
     "Ann Lee", "ann lee", "Lee", "Łódź", "Lodz City", "St. Ann's", "C++ Lee", "Lee (river)",
-    "river",
+    "river", "U.S.", "Анна Ли",
 )  # fmt: skip
 PIECES = (
+    "U.S.", "Анна", "Ли", "Анна Ли",
     "Ann", "Lee", "Ann Lee", "Lódz", "Łódź", "city", "St. Ann's", "St. Ann’s", "C++ Lee", "river",
     "AT&T", "Leeds",
 )  # fmt: skip
