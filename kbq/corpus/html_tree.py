@@ -120,8 +120,8 @@ def drop_unseen(root: Any) -> Counter[str]:
 
     styles = " ".join(map(all_text, root.iter("style")))
     etree.strip_elements(root, *NO_TEXT, with_tail=False)
-    rules = list(_rules(styles)) if "none" in styles or "visib" in styles else []
-    named = _elements_by_name(root) if rules else {}
+    rules = _rules(styles) if "none" in styles or "visib" in styles else []
+    named = _elements_by_name(root, rules) if rules else {}
     hidden = _hidden_by_rules(root, [rule for rule in rules if rule.what == "display"], named)
     invisible = _invisible(root, [rule for rule in rules if rule.what == "visibility"], named)
     left_out = Counter[str]()
@@ -176,12 +176,18 @@ def _reason(element: Any, hidden: dict[Any, bool]) -> str:
     return "hidden" if is_hidden else ""
 
 
+def _declarations(style: str) -> list[tuple[str, str, str]]:
+    """Return what a style says of what is shown; most say nothing, which is quick to see."""
+    lower = style.lower()
+    return _DECLARED.findall(style) if "display" in lower or "visib" in lower else []
+
+
 def _is_hiding(style: str, before: bool | None, wanted: str = "display") -> bool | None:
     """Return whether a style hides an element by a property, or what was `before` if it does not
     say.
     """
     is_hiding = before
-    for what, value, _ in _DECLARED.findall(style):
+    for what, value, _ in _declarations(style):
         if what.lower() == wanted and value.lower() not in KEPT:
             is_hiding = value.lower() in HIDING
     return is_hiding
@@ -244,8 +250,11 @@ def _invisible(root: Any, rules: list[_Rule], named: Named) -> dict[Any, bool]:
             if element not in best or rank > best[element][0]:
                 best[element] = rank, rule.is_hiding
     said = {element: is_hiding for element, (_, is_hiding) in best.items()}
-    for element in root.xpath("//*[contains(translate(@style, 'VISB', 'visb'), 'visib')]"):
-        is_hiding = _is_hiding(element.get("style"), said.get(element), "visibility")
+    for element in root.xpath("//*[@style]"):
+        style = element.get("style")
+        if "visib" not in style.lower():
+            continue
+        is_hiding = _is_hiding(style, said.get(element), "visibility")
         if is_hiding is not None:
             said[element] = is_hiding
     return {element: said[element] for element in root.iter("*") if element in said} if said else {}
@@ -259,10 +268,12 @@ def _names_of(element: Any) -> list[str]:
     return [element.tag, *classes, f"#{element.get('id', '')}"]
 
 
-def _elements_by_name(root: Any) -> Named:
+def _elements_by_name(root: Any, rules: list[_Rule]) -> Named:
+    """Return the elements that have the names in some rules, by these."""
+    wanted = {name for rule in rules for name in _names_in(rule.selector)}
     named = defaultdict[str, set[Any]](set)
     for element in root.iter("*"):
-        for name in _names_of(element):
+        for name in wanted.intersection(_names_of(element)):
             named[name].add(element)
     return named
 
@@ -296,38 +307,45 @@ def _selected(root: Any, rule: _Rule, named: Named) -> Iterator[tuple[Any, Rank]
         return
     for path, specificity in _paths(rule.selector):
         rank = rule.is_important, specificity, rule.place
-        for element in root.xpath(path):
+        for element in path(root):
             yield element, rank
 
 
-@lru_cache(10_000)  # pages of a site have the same styles
-def _paths(selector: str) -> list[tuple[str, tuple[int, ...]]]:
-    """Return what a selector is in XPath, with its specificity; nothing for what is not CSS 3."""
+@lru_cache(10_000)
+def _paths(selector: str) -> list[tuple[Any, tuple[int, ...]]]:
+    """Return what finds the elements of a selector, with its specificity; nothing for what is not
+    CSS 3.
+    """
     from cssselect import GenericTranslator, SelectorError, parse
+    from lxml import etree
 
     try:
         return [
-            (GenericTranslator().selector_to_xpath(parsed), parsed.specificity())
+            (etree.XPath(GenericTranslator().selector_to_xpath(parsed)), parsed.specificity())
             for parsed in parse(selector)
         ]
     except SelectorError:
         return []
 
 
-def _rules(styles: str) -> Iterator[_Rule]:
-    """Yield the rules about what is shown, of a window of usual size."""
+@lru_cache(100)  # pages of a site have the same styles
+def _rules(styles: str) -> list[_Rule]:
+    """Return the rules about what is shown, of a window of usual size."""
+    rules: list[_Rule] = []
     styles = re.sub(r"/\*.*?\*/", " ", styles, flags=re.DOTALL)
     styles = _AT_RULE.sub(
         lambda found: found[3] or "" if _is_for_screens(found[1], found[2]) else " ", styles
     )
     for place, (selectors, declared) in enumerate(_RULE.findall(styles)):
-        for what, value, important in _DECLARED.findall(declared):
+        for what, value, important in _declarations(declared):
             if value.lower() in KEPT:
                 continue
             for selector in selectors.split(","):
                 if selector.strip():
                     is_hiding = value.lower() in HIDING
-                    yield _Rule(bool(important), place, what.lower(), is_hiding, selector.strip())
+                    name = what.lower()
+                    rules.append(_Rule(bool(important), place, name, is_hiding, selector.strip()))
+    return rules
 
 
 def _is_for_screens(name: str, query: str) -> bool:
