@@ -5,7 +5,7 @@ import io
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,33 +16,18 @@ from kbq.errors import CorpusError
 from kbq.storage.reading import refuse_large
 
 _ODT = {
-    "text": "main",
-    "p": "p",
-    "list": "ul",
-    "list-item": "li",
-    "table": "table",
-    "table-row": "tr",
-    "table-cell": "td",
-    "line-break": "br",
-    "note-citation": "rp",
-    "title": "rp",
-    "desc": "rp",
-}
+    "text": "main", "p": "p", "list": "ul", "list-item": "li", "table": "table", "table-row": "tr",
+    "table-cell": "td", "line-break": "br", "note-citation": "rp", "title": "rp", "desc": "rp",
+}  # fmt: skip
 CODE_PAGES = {
-    "128": "cp932",
-    "129": "cp949",
-    "134": "gb18030",
-    "136": "big5",
-    "161": "cp1253",
-    "162": "cp1254",
-    "163": "cp1258",
-    "177": "cp1255",
-    "178": "cp1256",
-    "186": "cp1257",
-    "204": "cp1251",
-    "222": "cp874",
-    "238": "cp1250",
-}
+    "128": "cp932", "129": "cp949", "134": "gb18030", "136": "big5", "161": "cp1253",
+    "162": "cp1254", "163": "cp1258", "177": "cp1255", "178": "cp1256", "186": "cp1257",
+    "204": "cp1251", "222": "cp874", "238": "cp1250",
+}  # fmt: skip
+_HIDDEN = (
+    "//*[local-name()='section' or local-name()='hidden-paragraph' or local-name()='hidden-text']"
+    "[@*[local-name()='display']='none']"
+)
 _RTF = re.compile(
     rb"\\([a-z]+)(-?\d+)? ?|((?:\\'[0-9a-fA-F]{2})+)|(\\[^a-z'])|([{}])|([^\\{}]+)|(\\)", re.DOTALL
 )
@@ -110,44 +95,47 @@ def odt_contents(content: bytes) -> Contents:
         names = [name for name in ("styles.xml", "content.xml") if name in archive.namelist()]
         roots = [etree.fromstring(archive.read(name), _xml_parser()) for name in names]
 
-    parents = dict[str, str]()
-    bold = set[str]()
-    for style in (style for root in roots for style in root.iter("{*}style")):
-        facts_of = {etree.QName(name).localname: value for name, value in style.attrib.items()}
-        parents[facts_of.get("name", "")] = facts_of.get("parent-style-name", "")
-        if any(
-            value == "bold"
-            for one in style
-            for name, value in one.attrib.items()
-            if name.endswith("}font-weight")
-        ):
-            bold.add(facts_of.get("name", ""))
-
-    for section in list(roots[-1].iter("{*}section", "{*}hidden-paragraph", "{*}hidden-text")):
-        if any(
-            name.endswith("}display") and value == "none" for name, value in section.attrib.items()
-        ):
-            drop(section)
-
-    for note in reversed(list(roots[-1].iter("{*}note"))):
+    root = roots[-1]
+    for hidden in root.xpath(_HIDDEN):
+        drop(hidden)
+    for note in reversed(list(root.iter("{*}note"))):
         outer = next(note.iterancestors("{*}p", "{*}h"), None)
         if outer is not None:
-            for body in reversed(note.findall("{*}note-body/{*}p")):
-                outer.addnext(body)
+            for paragraph in reversed(note.findall("{*}note-body/{*}p")):
+                outer.addnext(paragraph)
             drop(note)
 
-    _behind(roots[-1])
-    for element in roots[-1].iter("{*}*"):
-        given = {etree.QName(name).localname: value for name, value in element.attrib.items()}
+    _behind(root)
+    _as_html(root, [style for each in roots for style in each.iter("{*}style")])
+    body = root.find(".//main")
+    if body is None:
+        raise CorpusError("it is not a .odt file: check what it is, and rename it or save it anew")
+    return with_facts(whole_contents(etree.tostring(body, encoding="unicode")), facts)
+
+
+def _as_html(root: Any, styles: Iterable[Any]) -> None:
+    """Give the elements of an ODT the names that HTML has for them, if it has."""
+    from lxml import etree
+
+    parents = dict[str, str]()
+    bold = set[str]()
+    for style in styles:
+        name = _given(style).get("name", "")
+        parents[name] = _given(style).get("parent-style-name", "")
+        if style.xpath("*/@*[local-name()='font-weight']='bold'"):
+            bold.add(name)
+
+    for element in root.iter("{*}*"):
+        given = _given(element)
         tag = etree.QName(element).localname
         style = given.get("style-name", "")
         element.tag = _ODT.get(tag, "span")
         element.attrib.clear()
         if tag == "h":
             element.tag = f"h{min(6, int(given.get('outline-level') or 1))}"
-        elif tag == "p" and ("Title" in (style, parents.get(style))):
+        elif tag == "p" and "Title" in (style, parents.get(style)):
             element.tag = "h1"
-        elif tag in ("p", "span") and style in bold and element.tag != "h1":
+        elif tag in ("p", "span") and style in bold:
             inner = etree.Element("b")
             inner.text = element.text
             element.text = None
@@ -158,10 +146,10 @@ def odt_contents(content: bytes) -> Contents:
         elif tag in ("s", "tab"):
             element.text = " "
 
-    body = roots[-1].find(".//main")
-    if body is None:
-        raise CorpusError("it is not a .odt file: check what it is, and rename it or save it anew")
-    return with_facts(whole_contents(etree.tostring(body, encoding="unicode")), facts)
+
+def _given(element: Any) -> dict[str, str]:
+    """Return the attributes of an element, without namespaces."""
+    return {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
 
 
 def _behind(root: Any) -> None:

@@ -28,20 +28,15 @@ SECOND = re.compile(
     r"lang(?:-\w+)?|transl|transliteration|script|color|font color|abbrlink|tooltip2", re.IGNORECASE
 )
 FIRST = re.compile(
-    r"nihongo|zh|korean|abbr|tooltip|convert|cvt|flag.*|nowrap|ill|interlanguage link",
-    re.IGNORECASE,
+    r"nihongo|zh|korean|abbr|tooltip|flag.*|nowrap|ill|interlanguage link", re.IGNORECASE
 )
+LISTS = ("plainlist", "flatlist", "ubl", "unbulleted list", "hlist", "flowlist")
+SIGNS = dict.fromkeys(("ndash", "snd", "spnd", "–", "dash", "spaced ndash"), " – ")
+SIGNS |= dict.fromkeys(("mdash", "—"), "—")
 MONEY = {
-    "usd": "$",
-    "us$": "$",
-    "gbp": "£",
-    "eur": "€",
-    "euro": "€",
-    "jpy": "¥",
-    "inr": "₹",
-    "aud": "A$",
-    "cad": "C$",
-}
+    "usd": "$", "us$": "$", "gbp": "£", "eur": "€", "euro": "€", "jpy": "¥", "inr": "₹",
+    "aud": "A$", "cad": "C$",
+}  # fmt: skip
 UNSEEN = re.compile(
     r"(?:^|_)(?:image|img|logo|photo|picture|caption|alt|map|size|width|module|embed|footnotes)\d*(?:_|$)"
     r"|imagesize|(?:title|header|body|label|data|above|below)style|^(?:name|title)$"
@@ -101,14 +96,10 @@ def _said(template: Any, begins_line: bool, left_out: Counter[str]) -> str:
     unnamed = [
         str(parameter.value).strip() for parameter in template.params if not parameter.showkey
     ]
-    if (
-        begins_line
-        and sum(bool(value) for value in named.values()) >= BOX
-        and not ASIDE.fullmatch(name)
-    ):
-        return _box(named)
-
-    said = "" if ASIDE.fullmatch(name) else _inline(name, unnamed, named)
+    said = ""
+    if not ASIDE.fullmatch(name):
+        is_box = begins_line and sum(map(bool, named.values())) >= BOX
+        said = _box(named) if is_box else _inline(name, unnamed, named)
     left_out["templates"] += not said
     return said
 
@@ -135,25 +126,24 @@ def _inline(name: str, unnamed: list[str], named: dict[str, str]) -> str:
     function, colon, argument = name.partition(":")
     if colon and function.lower() in ("formatnum", "lc", "uc", "lcfirst", "ucfirst", "nowrap"):
         return argument.strip()
+    known = name.lower()
+    if known in SIGNS:
+        return SIGNS[known]
     if DATE.fullmatch(name):
         return _date(unnamed)
-    if name.lower() in MONEY:
-        return f"{MONEY[name.lower()]}{' '.join(unnamed[:1])}"
-    if name.lower() in ("circa", "c.", "ca", "c"):
-        return f"c. {unnamed[0]}" if unnamed else "c."
-    if name.lower() in ("convert", "cvt"):
+    if known in MONEY:
+        return f"{MONEY[known]}{' '.join(unnamed[:1])}"
+    if known in ("circa", "c.", "ca", "c"):
+        return " ".join(["c.", *unnamed[:1]])
+    if known in ("convert", "cvt"):
         return _measure(unnamed)
-    if name.lower() in ("ndash", "snd", "spnd", "–", "dash", "spaced ndash"):
-        return " – "
-    if name.lower() in ("mdash", "—"):
-        return "—"
     if SECOND.fullmatch(name):
         return " ".join(unnamed[1:2] or unnamed)
     if FIRST.fullmatch(name):
         return " ".join(unnamed[:1])
-    if name.lower() in ("plainlist", "flatlist", "ubl", "unbulleted list", "hlist", "flowlist"):
+    if known in LISTS:
         return ", ".join(BREAK.sub(", ", value.strip("\n *")) for value in unnamed if value)
-    if name.lower() in ("marriage",):
+    if known == "marriage":
         years = "–".join(value for value in unnamed[1:3] if value)
         return f"{unnamed[0]} ({years})" if years else " ".join(unnamed[:1])
 
