@@ -162,6 +162,7 @@ def finetune(
             report_stage=bar.stage,
             **fields_of(settings),
         )
+
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *finetuning_lines(outcome))
 
 
@@ -216,6 +217,7 @@ def calibrate(
             report=bar.count,
             **words,
         )
+
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *calibration_lines(outcome))
 
 
@@ -256,6 +258,7 @@ def encoders(
     if recipe == "paper":
         settings = by_paper(context, settings, PAPER)
         two_query_encoders = True
+
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
     _train(
         train_encoders,
@@ -334,6 +337,7 @@ def _train(
             on_step=bar.step,
             **more,
         )
+
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, training.as_json, *lines(out, outcome))
 
 
@@ -433,6 +437,7 @@ def augment(
                 f"with {corpus}, which is not a knowledge base",
                 ("depth", "backend", "device"),
             )
+
     from kbq.augmentation import augment as augmentation
 
     asking: dict[str, Any] = {
@@ -458,6 +463,7 @@ def augment(
             report=bar.questions,
             **asking,
         )
+
     questions_kept = f"{outcome.kept:,} of {outcome.asked:,} questions kept"
     paragraphs = f"{outcome.paragraphs_kept:,} of {outcome.paragraphs:,} paragraphs"
     facts = dataclasses.asdict(outcome) | {"out": str(out)}
@@ -512,6 +518,7 @@ def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:
         lines.append(
             _change(f"with words, {outcome.measure}", outcome.hybrid_before, outcome.hybrid_score)
         )
+
     for name, (before, after) in outcome.tasks.items():
         lines.append(_change(f"vectors alone, {name}", before, after))
     if outcome.reranker:
@@ -530,6 +537,7 @@ def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:
             "probabilities stay the model's own: they are learned from 30 or more answers to dev "
             "queries"
         )
+
     return lines
 
 
@@ -554,22 +562,23 @@ def calibration_lines(outcome: "CalibrationOutcome") -> list[str]:
     figures = "  ".join(
         f"{name} {value:.3f}" for name, value in scores.items() if value is not None
     )
-    thresholds = [
-        f"of answers above {threshold:.2f}, {percent(float(precision))} are right"
-        if threshold is not None
-        else (
-            f"no threshold can promise that {percent(float(precision))} are right: give more "
-            "triples"
-        )
-        for precision, threshold in outcome.thresholds.items()
-    ]
+    thresholds: list[str] = []
+
+    for precision, threshold in outcome.thresholds.items():
+        right = f"{percent(float(precision))} are right"
+        if threshold is None:
+            thresholds.append(f"no threshold can promise that {right}: give more triples")
+        else:
+            thresholds.append(f"of answers above {threshold:.2f}, {right}")
+
     triples = f"{outcome.queries - outcome.hidden:,} triples"
     again = f"{outcome.hidden:,} of them asked again without their pages"
     answered = f"{percent(outcome.coverage_90 or 0)} are answered, 90 % rightly"
     command = {"query": "kbq query", "cell": "kbq fill"}[outcome.purpose]
+    rights = f"{outcome.right:,} of {outcome.queries:,} answers are right"
+
     return [
-        f"{outcome.out}: {triples}, {again}; {outcome.right:,} of {outcome.queries:,} answers are "
-        "right",
+        f"{outcome.out}: {triples}, {again}; {rights}",
         f"for {ASKED[outcome.purpose]}: give it to `{command}` with --calibration",
         f"on held-out relations  {figures}",
         f"with the best threshold for these very queries, {answered}",
@@ -595,14 +604,17 @@ def _left_out(outcome: Any) -> list[str]:
             f"queries left out: {too_long:,} cannot be used, {surplus:,} beyond the limit of a "
             "passage"
         )
+
     if repairs.moved or repairs.lost or repairs.doubtful:
         left_out = (
             f"{repairs.lost:,} not in their passage, {repairs.doubtful:,} at a doubtful place"
         )
         lines.append(f"answers left out: {left_out}; {repairs.moved:,} moved to the nearest place")
+
     if repairs.answering:
         lines.append(
             f"negatives left out: {repairs.answering:,} hold an answer; mark those that may with "
             "same_phrase"
         )
+
     return lines

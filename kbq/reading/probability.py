@@ -99,6 +99,7 @@ def features(query: Query, candidates: Sequence[Candidate], naming: Naming = NOW
     }
     subject = normalise_answer(subject)
     name_of_subject = SubjectName(query.subject)
+
     for candidate, name, meaning, title in zip(candidates, names, means, titles, strict=True):
         answer = candidate.answer
         same = np.array([name in pair for pair in zip(names, means, strict=True)])
@@ -125,6 +126,7 @@ def features(query: Query, candidates: Sequence[Candidate], naming: Naming = NOW
         )
         of_phrase = (math.log(max(1, len(_words(name)))), candidate.is_proposed, query.is_slot)
         rows.append((*of_scores, *of_page, *of_phrase, *_named(name_of_subject, answer, naming)))
+
     return np.array(rows, np.float32).reshape(-1, len(FEATURES))
 
 
@@ -148,6 +150,7 @@ def _named(name: SubjectName, answer: Answer, naming: Naming) -> tuple[float, ..
     if page:
         mentions = math.log1p(page.mentions)
         lead = 1 / (1 + page.first / LEAD)
+
     return (
         bool(whole),
         bool(short) and not whole,
@@ -300,6 +303,7 @@ def fit(
         weights = np.array(before.all_weights)
         expected = np.append(weights * scales, before.intercept + weights @ means)
         penalty = BELIEF * np.eye(len(expected))
+
     solution = expected.copy()
     for _ in range(STEPS):
         chances = chances_of(inputs, solution.tolist(), 0.0)
@@ -309,5 +313,6 @@ def fit(
         solution -= change
         if np.abs(change).max() < CLOSE:
             break
+
     found = solution[:-1] / scales
     return found.tolist(), float(solution[-1] - found @ means)

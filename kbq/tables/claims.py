@@ -125,6 +125,7 @@ class Claim:
             html.element("td", one)
             for one in (*cells, probability, html.marked(*self.parts), html.text(self.title))
         ]
+
         return html.table(
             ("subject", "relation", "value", "probability", "evidence", "page"), [row]
         )

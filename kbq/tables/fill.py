@@ -102,6 +102,7 @@ class Filling:
         for relation in relations:
             if relation.min_probability is not None:
                 kb.check(replace(search, min_probability=relation.min_probability))
+
         self._markers = empty_markers(options.empty)
         self._asked_for: dict[str, tuple[int, ...]] = {}  # numbers of relations, by subject
         # Ids of the pages of each subject that has several.
@@ -141,6 +142,7 @@ class Filling:
                 f"{subject!r} is the column of subjects, and cannot be filled itself: ask for "
                 "other relations"
             )
+
         count = 0
         unasked = []
         for line, row in enumerate(self._table.rows, start=1):
@@ -162,8 +164,10 @@ class Filling:
             elif name and more:
                 self._asked_for[name] = tuple(sorted((*known, *more)))
                 count += len(more)
+
             if name in self._asked_for:
                 self._find_namesakes(name, row)
+
         if unasked and not count:
             raise KbqError("no subject can be asked for", unasked)
         if not count:
@@ -177,6 +181,7 @@ class Filling:
                 instead = "leave out --check"
             columns = ", ".join(repr(relation.name) for relation in relations)
             raise KbqError(f"no row has a subject and {cell} in {columns}: {instead}")
+
         return unasked
 
     def _find_namesakes(self, name: str, row: Row) -> None:
@@ -222,6 +227,7 @@ class Filling:
         missing: dict[str, None] = {}
         waiting: list[tuple[Slot, list[Claim]]] = []  # claims of a subject that has more slots
         left = self.counts.cells
+
         for slot in self.slots:
             slots.append(slot)
             missing |= dict.fromkeys(query for query in slot.queries if query not in kept)
@@ -290,6 +296,7 @@ class Filling:
             judged[slot.relation.name] += judged_values(
                 claims, self._decisions[slot.cell], takes_many
             )
+
         lessons = {
             name: lesson
             for name, values in judged.items()
@@ -321,6 +328,7 @@ class Filling:
             ]
             self.useless += without_value(self._decisions.get(slot.cell, {}), texts)
             claims.append(self._claims_of_slot(slot, answers))
+
         return claims
 
     def _claims_of_slot(self, slot: Slot, answers: Sequence[Sequence[Answer]]) -> list[Claim]:
@@ -351,6 +359,7 @@ class Filling:
                 tuple(claims),
                 counts,
             ).all_filled()
+
         accepted = {
             cell: said
             for cell, of_cell in by_slot.items()
@@ -358,6 +367,7 @@ class Filling:
         }
         new = [relation.name for relation in self._relations if relation.name not in table.columns]
         rows = [self._filled(row, accepted) for row in table.rows]
+
         return Table(
             (*table.columns, *new),
             rows,
@@ -403,6 +413,7 @@ class Filling:
         for claim in accepted:
             if is_same(present, claim, titles):
                 return "agrees", claim
+
         for claim in claims:
             others = (other.value for other in claim.alternatives)
             is_found = is_same(present, claim, titles) or any(
@@ -410,6 +421,7 @@ class Filling:
             )
             if is_found or (claim.accepted and self._is_on_page(present, claim.page_id)):
                 return "also said", claim
+
         if accepted and relation.values == "one":
             return "contradicts", accepted[0]
         return "not found", None
@@ -491,6 +503,7 @@ def fill(
             raise KbqError(f"{path} is the table itself: choose another --out")
         format = table_format(path)
         refuse_unwritable(before, format)
+
     filling = Filling(kb, before, wanted, options, search, decided)
     _note_relations(kb, before, wanted, asked, note)
     _note_namesakes(filling, note)
@@ -500,6 +513,7 @@ def fill(
             f"{filling.counts.markers:,} cells were taken as empty, since they hold one of "
             f"{markers}: see --empty"
         )
+
     formulas = (
         0
         if table is None
@@ -510,6 +524,7 @@ def fill(
             f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are "
             "written as they were"
         )
+
     _note_disputes(
         disputed(decided, [relation.name for relation in wanted if relation.values == "many"]), note
     )
@@ -519,6 +534,7 @@ def fill(
         claims = filling.claims(AnswerCache(kb.shards), report)
         _note_useless(filling.useless, note)
         return filling.finished(claims)
+
     run = FillRun(path, filling.description(), wanted, command, options.force)
     with run.answers(kb.shards, takes_over=options.decisions is not None) as kept:
         filled = filling.finished(filling.claims(kept, report))
@@ -526,6 +542,7 @@ def fill(
         write_claims(run.claims, filled.claims)
         with run.table():
             formulas = write_table(filled, path, format)
+
     return replace(filled, counts=replace(filled.counts, formulas=formulas))
 
 
@@ -555,12 +572,14 @@ def best_known(
         chances[claim.relation].append(claim.probability or 0)
         if claim.accepted:
             likely[claim.relation].add(claim.subject)
+
     means = {relation: sum(found) / len(found) for relation, found in chances.items()}
     ranked = sorted(
         relations,
         key=lambda candidate: (len(likely[candidate.name]), means.get(candidate.name, 0.0)),
         reverse=True,
     )
+
     return [(hit, len(likely[hit.name]) / max(1, len(chosen)), len(chosen)) for hit in ranked]
 
 
@@ -599,6 +618,7 @@ def _note_relations(
             )
         for word in kb.unknown_words(Query.of(" ".join(relation.query))):
             note(f"no page has the word {word!r} of {relation.name!r}")
+
     untuned = kb.untuned_relations(
         f"x [SEP] {text}" for relation in relations for text in relation.query
     )
@@ -652,5 +672,6 @@ def _note_useless(decisions: Sequence[Decision], note: Note) -> None:
                 f"{decision.value!r:.80}, accepted as {cell}, is not written: no such cell is "
                 "asked for"
             )
+
     if len(decisions) > NAMED:
         note(f"… and {len(decisions) - NAMED:,} more decisions change nothing")

@@ -165,6 +165,7 @@ def _object(claim: Claim, ids: Mapping[str, str]) -> str:
         edtf = gregorian(normal)
         is_plain = re.fullmatch("[0-9-]+", edtf) and edtf[0] != "-" and edtf[:4] != "0000"
         return _literal(edtf, f"<{XSD}{DATE_TYPES[len(edtf)]}>" if is_plain else f"<{EDTF}>")
+
     if (
         isinstance(normal, QuantityValue)
         and normal.is_exact
@@ -172,9 +173,11 @@ def _object(claim: Claim, ids: Mapping[str, str]) -> str:
         and not normal.unit
     ):
         return _literal(normal.number, f"<{XSD}decimal>")
+
     if isinstance(normal, QuantityValue) and normal.about:
         return _literal(f"about {claim.value}")
     number = "" if normal else value_number(claim, ids)
+
     return _thing(claim.value, number) if number else _literal(claim.value)
 
 
@@ -217,6 +220,7 @@ def quickstatements(
             left_out.append({"reason": str(reason)} | claim.to_dict())
             if isinstance(reason, NoNumberError):
                 lacking.update(map(_one_line, _lacking(claim, by_name.get(claim.relation), ids)))
+
     return QuickStatements(list(commands), left_out, dict(lacking.most_common()))
 
 
@@ -267,6 +271,7 @@ def command(claim: Claim, source: Source, relation: Relation | None, ids: Mappin
         is_known = any(claim.relation == known.name for known in known_relations())
         advice = f"property of the relation{f', or ask for @{claim.relation}' if is_known else ''}"
         raise KbqError(f"relation {claim.relation!r} has no P-number: write it as {advice}")
+
     fields = [subject, number, _value(claim, relation, ids)]
     if isinstance(claim.normal, DateValue):
         fields += CIRCUMSTANCES.get(claim.normal.edtf[-1], ())
@@ -277,6 +282,7 @@ def command(claim: Claim, source: Source, relation: Relation | None, ids: Mappin
     url = claim.metadata.get("url")
     if isinstance(url, str) and re.fullmatch(r"https?://[^\s/][^\s\"]*", url):
         fields += ["S854", f'"{url}"', "S813", f"+{source.time[:10]}T00:00:00Z/11"]
+
     return "\t".join([*fields, "S1683", f'{LANGUAGE}:"{_quotation(claim)}"'])
 
 
@@ -295,6 +301,7 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
         if not unit_number:
             raise NoNumberError(f"unit {unit!r}", unit)
         return number + unit_number.replace("Q", "U")
+
     known = known_property(relation.property)
     takes_text = relation.type == "text" and not (known and known.type == "page")
     if (number := value_number(claim, ids)) and not takes_text:
@@ -303,6 +310,7 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
         raise NoNumberError(
             f"page {claim.normal.title!r} ({claim.normal.page_id})", claim.normal.title
         )
+
     if relation.type == "page" or (known and known.type == "page"):
         raise NoNumberError(f"value {claim.value!r:.80}", claim.value)
     if relation.type != "text":
@@ -310,7 +318,9 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
             f"value {claim.value!r:.60} is not certainly a page, date or quantity, "
             f"{relation.name!r} not of type text"
         )
+
     text = f'"{_one_line(claim.value)}"'
+
     return f"{LANGUAGE}:{text}" if p_number(relation.property) in MONOLINGUAL else text
 
 
@@ -388,10 +398,12 @@ def export(
             f"cannot export to {to!r:.40}: choose from {', '.join(get_args(ExportFormat))}",
             is_usage=True,
         )
+
     if ids is not None and to not in WITH_IDS:
         raise KbqError(
             f"{to} has no Q-numbers, so ids have no effect: leave them out", is_usage=True
         )
+
     if path.exists() and source_path.exists() and path.samefile(source_path):
         raise KbqError(f"{path} is the file of claims itself: choose another --out")
     wanted = list(relations)
@@ -409,6 +421,7 @@ def export(
         write_review(path, found, source, known)
     else:
         counts = dataclasses.replace(counts, formulas=write_long(path, found, table_format(path)))
+
     return counts
 
 
@@ -425,11 +438,13 @@ def read_claims(path: Path) -> list[Claim]:
             claims.append(Claim.from_dict(fields))
         except ValueError as error:
             problems.append(f"{path}:{number}: {error}")
+
     if problems:
         raise KbqError(
             f"{path} is no file of claims, as `kbq fill` writes it: {len(problems)} lines differ",
             problems,
         )
+
     return claims
 
 
@@ -452,6 +467,7 @@ def origin_of(claims: Path) -> tuple[Source, list[Relation]]:
         raise KbqError(
             f"{run} is damaged ({error!r:.80}): fill the table again, or remove this file"
         ) from None
+
     written = datetime.fromtimestamp(claims.stat().st_mtime, UTC).isoformat(timespec="seconds")
     return Source(version, model, kb, command, begun or written), relations
 
@@ -492,6 +508,7 @@ def to_arrow(claims: Iterable[Claim]) -> pyarrow.Table:
         import pyarrow
     except ImportError:
         raise KbqError(f"Arrow {NEEDS_PYARROW}") from None
+
     schema = pyarrow.schema(
         [(name, pyarrow.type_for_alias(type)) for name, type in COLUMNS.items()]
     )
@@ -502,6 +519,7 @@ def to_arrow(claims: Iterable[Claim]) -> pyarrow.Table:
         }
         for claim in claims
     ]
+
     return pyarrow.Table.from_pylist(rows, schema)
 
 
@@ -535,6 +553,7 @@ def write_review(
         digest = hashlib.sha256(content.encode()).digest()
         page = page.replace(f"{name}-HASH", f"sha256-{base64.b64encode(digest).decode()}")
         page = page.replace(f">{name}<", f">{content}<")
+
     before, after = page.split(">DATA<")
     write_lines(
         path, [f"{before}>{described(claims, source, relations)}<{after}".removesuffix("\n")]
@@ -553,12 +572,14 @@ def described(claims: Iterable[Claim], source: Source, relations: Iterable[Relat
     for claim in claims:
         rows.append({"id": claim.digest} | claim.to_dict())
         texts.append(views(claim, by_name.get(claim.relation), {}))
+
     content = {
         "source": dataclasses.asdict(source),
         "relations": types,
         "claims": rows,
         "views": texts,
     }
+
     return json.dumps(content, ensure_ascii=False).translate(_ENDS_A_SCRIPT)
 
 
@@ -588,4 +609,5 @@ def views(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> li
                 "normal": instead.to_dict().get("normal"),
             }
         )
+
     return found

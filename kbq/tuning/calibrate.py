@@ -145,6 +145,7 @@ def calibrate(
         raise TrainingError(
             "probabilities rest on the reranker, and there is none: leave out --rerank=0"
         )
+
     triples = Path(triples)
     out = Path(out)
     golds = read_triples(triples, unanswered=True, note=note)
@@ -161,6 +162,7 @@ def calibrate(
     with writing_to(out.parent, TrainingError):  # checked first: asking queries takes minutes
         make_folders(out.parent)
         tempfile.TemporaryFile(dir=out.parent).close()
+
     rows = judge(kb, asked, options, hidden, report)
     _refuse_useless(rows, str(triples))
     return write_calibration(kb, rows, out, options, facts)
@@ -236,19 +238,22 @@ def write_calibration(
         "thresholds": thresholds,
     }
     weights, intercept = fit(rows, right, before)
+    by_feature = dict(zip(FEATURES, weights, strict=True))
+    made_by = dict(facts) | versions() | {"scores": scores}
     rights = int(right.sum())
     calibration = Calibration(
         kb.plan(options).mode,
-        weights=dict(zip(FEATURES, weights, strict=True)),
+        weights=by_feature,
         intercept=intercept,
         queries=len(right),
         right=rights,
         thresholds=thresholds,
-        facts=dict(facts) | versions() | {"scores": scores},
+        facts=made_by,
         purpose=options.purpose,
     )
     calibration.write(out)
     hidden = sum(answer.is_hidden for answer in judged)
+
     return CalibrationOutcome(out, options.purpose, len(right), hidden, rights, **scores)
 
 
@@ -276,6 +281,7 @@ def _judge(
     reranked = rerank(
         kb.reranking.reader, queries, phrases, plan.score_scale, kb.reranking.relation_judge
     )
+
     for (each, is_hidden), seen in zip(asked, reranked, strict=True):
         if seen:
             answers = {normalise_answer(answer) for answer in each.gold.answers}
@@ -288,6 +294,7 @@ def _judge(
                     normalise_answer(seen[0].answer.text) in answers,
                 )
             )
+
     return judged
 
 
@@ -307,6 +314,7 @@ def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
         raise TrainingError(
             f"{source} gives {count} answers to learn from, {LEAST} are needed: give more triples"
         )
+
     if of_right in (0, count):
         raise TrainingError(
             f"{'all' if of_right else 'none'} of the {count} answers are right, so there is "
@@ -338,6 +346,7 @@ def _predicted(
         if inside.any():
             weights, intercept = fit(rows[~inside], right[~inside], before)
             chances[inside] = chances_of(rows[inside], weights, intercept)
+
     return chances
 
 
@@ -383,12 +392,14 @@ def without_sentences(text: str, answers: Sequence[str]) -> tuple[str, list[tupl
     bounds = sentence_bounds(text)
     kept = []
     rest = ""
+
     for (start, _), stop in zip(
         bounds, [*(start for start, _ in bounds[1:]), len(text)], strict=True
     ):
         if not any(start <= start_of < stop for start_of in starts):
             kept.append((start, stop, len(rest)))
             rest += text[start:stop]
+
     return rest, kept
 
 
@@ -420,6 +431,7 @@ def teach_judge(kb: Searcher, golds: Sequence[Gold], seed: int) -> RelationJudge
     for fold in folds:
         others = [query for each in folds if each is not fold for query in each]
         gained += right(trained_judge(own, others, seed), fold) - right(own, fold)
+
     if not folds or gained < 0:
         return None
     relations = frozenset(map(relation_of, slots)) | (before.relations if before else frozenset())
@@ -447,6 +459,7 @@ def seen_queries(kb: Searcher, golds: Sequence[GoldQuery]) -> list[SeenQuery]:
     options = SearchOptions(kb.reranking.n_reranked(SearchOptions()), rerank=0)
     asked = [each for each in golds if reader.query_tokenizer.accepts(each.query.text)]
     seen: list[SeenQuery] = []
+
     for begin in range(0, len(asked), BATCH):
         part = asked[begin : begin + BATCH]
         queries = [each.query for each in part]
@@ -454,6 +467,7 @@ def seen_queries(kb: Searcher, golds: Sequence[GoldQuery]) -> list[SeenQuery]:
         with torch.no_grad():
             ids = [reader.query_tokenizer.ids_of(query.text) for query in queries]
             read = read_around(reader, ids, hits, [query.subject for query in queries])
+
         score_scale = kb.plan(options).score_scale
         for each, windows, phrases in zip(part, read, map(answers_in_all, read, hits), strict=True):
             if not windows:
@@ -463,6 +477,7 @@ def seen_queries(kb: Searcher, golds: Sequence[GoldQuery]) -> list[SeenQuery]:
             tokens = torch.cat([window.tokens for window in windows]).cpu()
             labels = labels_of(phrases, each.gold.answers, pages_of(each.gold))
             seen.append(SeenQuery(edges, tokens, score_scale * (scores - scores.max()), labels))
+
     return seen
 
 
@@ -499,6 +514,7 @@ def trained_judge(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> P
         {"params": [judge.retrieval], "lr": SCALAR_RATE},
     ]
     optimizer = torch.optim.AdamW(rates, weight_decay=0.0)
+
     for _ in range(max(LEAST_EPOCHS, min(MOST_EPOCHS, PASSES // len(seen)))):
         order = rng.sample(range(len(seen)), len(seen))
         for begin in range(0, len(order), TOGETHER):
@@ -510,6 +526,7 @@ def trained_judge(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> P
             optimizer.zero_grad()
             torch.stack(losses).mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+
     return judge.requires_grad_(False)
 
 
