@@ -9,6 +9,7 @@ import pytest
 
 from kbq.errors import EvaluationError, KbqError
 from kbq.kilt.evaluation import PartlyScoredError, evaluate
+from kbq.kilt.records import place_of
 from kbq.kilt.scores import score
 from kbq.kilt.task import Task
 
@@ -135,3 +136,18 @@ def test_a_refusal_names_the_records_and_has_what_could_be_scored() -> None:
     ) as caught:
         evaluate(GUESS[:3], GOLD)
     assert dict(caught.value.evaluation) == {}
+
+
+@pytest.mark.parametrize(
+    ("item", "characters"),
+    [
+        ({"start_character": 3, "end_character": 7}, (3, 7)),
+        ({"start_character": 3}, None),
+        ({"end_character": 7}, None),
+        ({"start_character": "3", "end_character": 7}, None),
+    ],
+)
+def test_a_place_has_both_of_its_characters_or_none(
+    item: dict[str, object], characters: tuple[int, int] | None
+) -> None:
+    assert place_of(item, "Nile").characters == characters
