@@ -57,6 +57,8 @@ def test_a_claim_as_a_line_has_it() -> None:
         "subject": "x", "relation": "y", "value": "z", "probability": None, "accepted": False, "page_id": "",
         "title": "", "paragraph": 0, "start": 0, "end": 1, "sentence": "z", "sentence_start": 0, "says_the_same": 1,
     }  # fmt: skip
+    assert not BARE.by_hand
+    assert replace(BARE, by_hand=True).to_dict()["by_hand"] is True
 
 
 def read(path: Path) -> list[Claim]:
