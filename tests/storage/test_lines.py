@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.errors import CorpusError, KbqError
-from kbq.storage.lines import read_any_lines, read_json_lines, read_lines
+from kbq.storage.lines import read_any_lines, read_bytes, read_json_lines, read_lines
 from kbq.text.normal_forms import clean_text
 
 LINES = "first\nzwölf\n\n第三\n"
@@ -30,6 +30,11 @@ def write(folder: Path, content: bytes) -> str:
 
 def give_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
+
+
+@pytest.mark.parametrize("compress", COMPRESSIONS)
+def test_a_file_is_read_as_a_whole(compress: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    assert read_bytes(write(tmp_path, compress(b"\x00ab\n"))) == b"\x00ab\n"
 
 
 @pytest.mark.parametrize("compress", COMPRESSIONS)
