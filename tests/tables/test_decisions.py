@@ -160,12 +160,14 @@ def test_a_table_obeys_and_says_which_decisions_change_nothing(
     kb, said = KnowledgeBase.sample(device="cpu"), list[str]()
     evil = "<img src=x onerror=alert(1)>\n=1+1"
     line = {"subject": "Marie Curie", "relation": "place of birth", "decision": "accept"}
+    said_of_death = kb.query("Marie Curie [SEP] place of death", k=1)[0].text
     path = write_json_lines(
         "d.jsonl",
         line | {"value": "Rome", "reviewer": "Ada"},
         line | {"value": evil},
         line | {"relation": "employer", "value": ""},
         line | {"relation": "place of death", "value": "Warsw", "decision": "reject"},
+        line | {"relation": "place of death", "value": said_of_death, "decision": "reject"},
         line | {"relation": "plase of birth", "value": "Warsaw"},
         line | {"subject": "Nobody", "value": "Rome", "decision": "reject"},
     )
