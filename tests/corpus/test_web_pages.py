@@ -247,7 +247,8 @@ def random_element(
     if tag == "ul":
         return f"<ul{given}><li>{inner}</li><li{given}>{word()}</li></ul>"
     if tag == "table":
-        cell = draw.choice(CELLS)
+        # In a form, browsers ignore another one, and then close the first with its end.
+        cell = draw.choice([cell for cell in CELLS if "form" in tags or "form" not in cell])
         return f"<table{given}>{cell.format(word(), word())}</table>"
     if tag == "math":
         return f"<math><msup><mi>{word()}</mi><mn>{word()}</mn></msup><annotation>x</annotation></math>"
