@@ -61,6 +61,10 @@ def test_a_claim_as_a_line_has_it() -> None:
     assert replace(BARE, by_hand=True).to_dict()["by_hand"] is True
 
 
+def test_equal_claims_are_one_in_a_set_whatever_their_metadata() -> None:
+    assert {BIRTH, replace(BIRTH), BARE} == {BIRTH, BARE}
+
+
 def read(path: Path) -> list[Claim]:
     return [Claim.from_dict(json.loads(line)) for line in path.read_text("utf-8").split("\n")[:-1]]
 
