@@ -180,7 +180,7 @@ def test_tasks_count_the_same_however_many_queries_they_have(own_kb: KnowledgeBa
     scorer = DevScorer([*slots, (Task.load("aidayago2"), wrong)], own_kb.searcher)
     assert scorer.by_task() == {"trex": 1.0, "aidayago2": 0.0}
     assert scorer.score() == 0.5
-    assert [gold.id for gold in scorer.asked("title")] == ["4"]
+    assert [asked.gold.id for asked in scorer.asked("title")] == ["4"]
 
 
 def test_several_tasks_are_tuned_together(
