@@ -616,14 +616,7 @@ def _with_best_bonuses(
                 for numbers, own in zip(of_shard, table, strict=True)
             ]
         )
-        best: list[Rows] = []
-        for own in table:
-            is_long = len(own) > k + 1
-            best.append(np.argpartition(-own, k)[: k + 1] if is_long else np.arange(len(own)))
-
-        largest.append(
-            [Paragraphs(numbers, own[numbers]) for numbers, own in zip(best, table, strict=True)]
-        )
+        largest.append([_with_largest(own, k + 1) for own in table])
         del table  # freed before the next is computed
 
     limits: list[float] = []
@@ -635,6 +628,13 @@ def _with_best_bonuses(
     return [
         [_with_better(*each) for each in zip(*of_shard, limits, strict=True)] for of_shard in pairs
     ], limits
+
+
+def _with_largest(bonuses: Floats, count: int) -> Paragraphs:
+    """Return the paragraphs of a shard with the largest bonuses. Shape: (paragraphs,)."""
+    is_long = len(bonuses) > count
+    best = np.argpartition(-bonuses, count - 1)[:count] if is_long else np.arange(len(bonuses))
+    return Paragraphs(best, bonuses[best])
 
 
 def _with_better(near: Paragraphs, largest: Paragraphs, limit: float) -> Paragraphs:

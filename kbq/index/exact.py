@@ -153,8 +153,8 @@ class _BlockedRows:
         best = _Best(k, len(starts), self.device)
         columns: list[tuple[np.ndarray, ...]] = []
         for number, rows in self._shards.items():
-            own_bonus = None if bonus is None else bonus[number]
-            promising = rows.promising(factors, best, own_bonus)
+            # No name holds the bonuses of a shard while those of the next are computed.
+            promising = rows.promising(factors, best, None if bonus is None else bonus[number])
             shard = np.full(len(promising.rows), number)
             columns.append((shard, *(column.cpu().numpy() for column in promising)))
 

@@ -211,7 +211,8 @@ class Evaluation(Mapping[str, float]):
         }
         if self.refusals:
             document["problems"] = {
-                kind: refusal.problems or [str(refusal)] for kind, refusal in self.refusals.items()
+                kind: refusal.typed_problems or [refusal.typed]
+                for kind, refusal in self.refusals.items()
             }
 
         return document | dict(self.additions)

@@ -306,7 +306,7 @@ def _loaded(path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:  # a user's file may fail in any way
         del sys.modules[spec.name]
         if isinstance(error, KbqError):
-            raise KbqError(f"task file {path}: {error}") from None
+            raise KbqError(f"task file {path}: {error.typed}") from None
         raise KbqError(f"task file {path} fails: {type(error).__name__}: {error}") from error
 
     return module
