@@ -24,7 +24,7 @@ CENTURY = 7
 GREGORIAN = (1582, 10, 15)  # the first day of its calendar
 _NAMES = "January|February|March|April|May|June|July|August|September|October|November|December"
 SHORT_MONTHS = [name[:3] for name in _NAMES.split("|")]
-_WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
+WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
 _BEFORE = r"(?P<before>B\.? ?C\.?(?: ?E\.?)?)"
 _ERA = rf"(?:{_BEFORE}|A\.?D\.?|C\.?E\.?)"
 _YEAR = rf"(?:A\.?D\.? (?P<ad>[0-9]{{1,4}})|(?P<of_era>[0-9]{{1,4}}) {_ERA}|(?P<year>[12][0-9]{{3}}|[1-9][0-9]{{2}}))"
@@ -48,9 +48,9 @@ FORMS = (
     "{day}/{roman}/{year}", "{day}-{roman}-{year}", "{day} {roman} {year}", "{year}-{month}-{day}",
     "{year}/{month}/{day}", "{month}[ of][,] {year}", "{month}-{year}", "{year} {month}", "{year}",
 )  # fmt: skip
-_SHORT_DAYS = "|".join(day[:3] for day in _WEEKDAYS.split("|"))
+_SHORT_DAYS = "|".join(day[:3] for day in WEEKDAYS.split("|"))
 _PARTS = {
-    "weekday": rf"(?P<weekday>{_WEEKDAYS}|{_SHORT_DAYS}|Tues|Thurs?)\.?",
+    "weekday": rf"(?P<weekday>{WEEKDAYS}|{_SHORT_DAYS}|Tues|Thurs?)\.?",
     "day": r"(?P<day>0?[1-9]|[123][0-9])(?:st|nd|rd|th)?",
     "month": rf"(?P<month>{_NAMES}|{'|'.join(SHORT_MONTHS)}|Sept)\.?",
     "roman": rf"(?P<roman>(?-i:{'|'.join(_ROMAN)}))",
@@ -203,19 +203,19 @@ _TWO_STYLES = tuple(
     )
 )
 
-_DAY = r"(?:0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?"
+DAY_NUMBER = r"(?:0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?"
 
 MONTHS = rf"(?:{_NAMES}|{'|'.join(SHORT_MONTHS)}|Sept)\.?"
 
 _BY = r"\s?(?:[-–—/]|(?:to|and|or|until|till|through|&)\s)\s?"
 
 _DAYS_BEFORE = re.compile(  # the day of a date is one of two
-    rf"(?:^|[^0-9.,/:–-])(?:(?:{MONTHS}\s)?{_DAY}|{_DAY}\s{MONTHS}){_BY}$", re.I
+    rf"(?:^|[^0-9.,/:–-])(?:(?:{MONTHS}\s)?{DAY_NUMBER}|{DAY_NUMBER}\s{MONTHS}){_BY}$", re.I
 )
 
 _DAYS = re.compile(  # 7–8 May 1945; 30 April to 2 May 1945; May 7–8, 1945
-    rf"(?<![\w.,/:])(?:{_DAY}(?:\s(?P<month_of_one>{MONTHS}))?{_BY}{_DAY}\s(?P<month>{MONTHS}),?"
-    rf"|(?P<month_first>{MONTHS})\s{_DAY}{_BY}(?:(?P<month_second>{MONTHS})\s)?{_DAY},?)"
+    rf"(?<![\w.,/:])(?:{DAY_NUMBER}(?:\s(?P<month_of_one>{MONTHS}))?{_BY}{DAY_NUMBER}\s(?P<month>{MONTHS}),?"
+    rf"|(?P<month_first>{MONTHS})\s{DAY_NUMBER}{_BY}(?:(?P<month_second>{MONTHS})\s)?{DAY_NUMBER},?)"
     r"\s(?P<year>[12][0-9]{3})(?![0-9])",
     re.I,
 )
@@ -227,7 +227,7 @@ _SPAN = re.compile(  # May–June 1940; from May to June 1940
 )
 
 _IN_TWO_STYLES = re.compile(  # dates in a longer text
-    rf"(?:{_DAY}\s{MONTHS}|{MONTHS}\s{_DAY})\s?[(\[]\s?(?:{_OLD}|{_NEW}):?\s(?:[^()\[\]]{{3,24}})[)\]],?"
+    rf"(?:{DAY_NUMBER}\s{MONTHS}|{MONTHS}\s{DAY_NUMBER})\s?[(\[]\s?(?:{_OLD}|{_NEW}):?\s(?:[^()\[\]]{{3,24}})[)\]],?"
     r"\s[12][0-9]{3}(?![0-9])",
     re.I,
 )
@@ -260,7 +260,9 @@ DateValue(edtf='190X', precision=8, julian=False))
     style = own or _STYLE_BEFORE.search(before) or _STYLE.match(behind)
     if own:
         text = own["date"]
-    if _DAYS_BEFORE.search(before) and re.match(rf"(?:{MONTHS}\s)?{_DAY}(?:\s|,)", text, re.I):
+    if _DAYS_BEFORE.search(before) and re.match(
+        rf"(?:{MONTHS}\s)?{DAY_NUMBER}(?:\s|,)", text, re.I
+    ):
         return None
     if _MONTHS_BEFORE.search(before) and re.match(rf"{MONTHS},?\s[0-9]", text):
         return None
@@ -506,7 +508,7 @@ def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
     weekday = parts.get("weekday")
     if named and weekday:
         since_monday = (int(_gregorian_day(year, number, day, named.julian).astype(int)) + 3) % 7
-        if _WEEKDAYS.split("|")[since_monday][:3] != weekday[:3].title():
+        if WEEKDAYS.split("|")[since_monday][:3] != weekday[:3].title():
             return None
     return named
 

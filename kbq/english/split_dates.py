@@ -7,13 +7,21 @@ A year holds for a day of its sentence, or of the next, if it sets the time of w
 import re
 from typing import NamedTuple
 
-from kbq.english.dates import DAY, LONGEST, MONTHS, SHORT_MONTHS, DateValue, date_of
+from kbq.english.dates import (
+    DAY,
+    DAY_NUMBER,
+    LONGEST,
+    MONTHS,
+    SHORT_MONTHS,
+    WEEKDAYS,
+    DateValue,
+    date_of,
+)
 from kbq.english.sentences import sentence_bounds
 
-_NUMBER = "(?:0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?"
-_WEEKDAY = r"(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day,? )?"
+_WEEKDAY = rf"(?:(?:{WEEKDAYS}),? )?"
 _DAY = re.compile(
-    rf"{_WEEKDAY}(?:the )?(?:{_NUMBER}(?: of)? {MONTHS}|{MONTHS} (?:the )?{_NUMBER})(?![\w-])"
+    rf"{_WEEKDAY}(?:the )?(?:{DAY_NUMBER}(?: of)? {MONTHS}|{MONTHS} (?:the )?{DAY_NUMBER})(?![\w-])"
 )
 _DAY_OR_MONTH = re.compile(
     rf"(?:(?P<day>[0-9]+)\w*(?: of)? )?\b(?P<month>{MONTHS})(?![a-z])"

@@ -71,6 +71,11 @@ class Alternative:
         """Turn a claim into an alternative."""
         return cls(*(getattr(claim, name) for name in cls.__slots__))
 
+    @property
+    def within(self) -> tuple[int, int]:
+        """The characters [start, end) of `sentence` that are the value, untidied."""
+        return self.start - self.sentence_start, self.end - self.sentence_start
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:

@@ -533,8 +533,7 @@ class Decider:
         """Return the normal form of an alternative, in its sentence if that is known."""
         if not other.sentence:
             return self.normal(other.value, relation)
-        place = other.start - other.sentence_start, other.end - other.sentence_start
-        return self._normal_at(other.sentence, place, relation)[0]
+        return self._normal_at(other.sentence, other.within, relation)[0]
 
     def _normal_at(
         self, text: str, place: tuple[int, int], relation: Relation

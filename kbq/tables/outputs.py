@@ -587,8 +587,8 @@ def _normal_of(other: Alternative, kind: ValueType | None) -> NormalForm | None:
     """Return the date or the quantity of an alternative, or None."""
     if kind not in ("date", "quantity"):
         return None
-    place = other.start - other.sentence_start, other.end - other.sentence_start
-    split = split_date(other.sentence, *place) if kind == "date" and other.sentence else None
+    is_dated = kind == "date" and other.sentence
+    split = split_date(other.sentence, *other.within) if is_dated else None
     return split.date if split else normal_form(other.value, kind)
 
 
