@@ -19,10 +19,10 @@ import reporting
 from fill import claims_of, is_right
 from measuring import arguments, records_of, rounded, share_of
 
-from kbq.answers import SearchOptions
 from kbq.array_types import Bools, Doubles
 from kbq.kb import KnowledgeBase
 from kbq.kilt.confidence import auroc, reliability
+from kbq.search.options import SearchOptions
 from kbq.tables.scoring import compared
 
 DRAWN, SEED = 1000, 0

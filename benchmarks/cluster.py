@@ -22,10 +22,10 @@ import reporting
 from measuring import arguments, inputs, records_of, wall_seconds, write_records
 
 import kbq.cluster  # noqa: F401 - settings of Ray
-from kbq.answers import SearchOptions
 from kbq.array_types import Floats
 from kbq.dump import building
 from kbq.kb import KnowledgeBase
+from kbq.search.options import SearchOptions
 from kbq.search.search import search_several
 from kbq.text.queries import Query
 

@@ -19,9 +19,9 @@ import reporting
 from measuring import arguments, cpu_seconds
 from trust import is_hidden
 
-from kbq.answers import N_RERANKED, SearchOptions
 from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
+from kbq.search.options import N_RERANKED, SearchOptions
 from kbq.tables.claims import Claim
 from kbq.tables.scoring import ValueSets, compared, read_value_sets, scores_of
 from kbq.tables.tables import read_table

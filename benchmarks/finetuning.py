@@ -29,7 +29,7 @@ from measuring import Records, arguments, intervals, predicted, records_of, writ
 
 from kbq.kb import KnowledgeBase
 from kbq.kilt.scores import Scores
-from kbq.training.settings import PAPER_TUNING, FinetuningSettings
+from kbq.tuning.settings import PAPER_TUNING, FinetuningSettings
 
 WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("vectors", {"backend": "dense", "rerank": 0}),

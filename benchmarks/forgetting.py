@@ -20,7 +20,7 @@ from finetuning import once, tuned
 from measuring import DataSet, arguments, interval, predicted, records_of
 
 from kbq.kb import KnowledgeBase
-from kbq.training.settings import FinetuningSettings
+from kbq.tuning.settings import FinetuningSettings
 
 SCORES = ("KILT-accuracy", "em")
 TASKS = {"linking": "entity_linking"}

@@ -12,11 +12,12 @@ from pathlib import Path
 import reporting
 from measuring import arguments
 
-from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, Answer, SearchOptions
+from kbq.answers import Answer
 from kbq.corpus.pages import Page, Paragraph
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.reading.reader import Reader, with_retrieval
+from kbq.search.options import DEPTH, RETRIEVAL_WEIGHT, SearchOptions
 from kbq.training.batches import read_examples
 from kbq.training.quantisation import answer_scores
 from kbq.training.reader import read_answers

@@ -16,10 +16,10 @@ import numpy as np
 import reporting
 from measuring import arguments, interval
 
-from kbq.answers import SearchOptions
 from kbq.kb import KnowledgeBase
 from kbq.kilt.open_questions import read_questions
 from kbq.kilt.passages import DEPTH, contains_answer
+from kbq.search.options import SearchOptions
 
 KS = (1, 5, 20, 100)
 WAYS: dict[str, dict[str, Any]] = {

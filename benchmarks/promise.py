@@ -14,9 +14,9 @@ import numpy as np
 import reporting
 from measuring import DataSet, arguments
 
-from kbq.answers import SearchOptions
 from kbq.kb import KnowledgeBase
 from kbq.reading.probability import Calibration, chances_of
+from kbq.search.options import SearchOptions
 from kbq.tuning.calibrate import JudgedAnswer, judge, write_calibration
 from kbq.tuning.triples import GoldQuery, read_triples
 

@@ -19,8 +19,8 @@ import reporting
 from measuring import arguments, inputs
 from service import Client, Service, asked, serving
 
-from kbq.answers import SearchOptions
 from kbq.kb import KnowledgeBase
+from kbq.search.options import SearchOptions
 from kbq.search.search import BATCH
 from kbq.text.queries import Query
 

@@ -24,9 +24,9 @@ from kbq.kilt.records import Gold, GoldOutput
 from kbq.model.model import Model
 from kbq.search.search import search
 from kbq.training.batches import read_examples
-from kbq.training.settings import FinetuningSettings
 from kbq.tuning.labels import Labeller, PreparedQuery
 from kbq.tuning.loop import Distillation, Finetuner
+from kbq.tuning.settings import FinetuningSettings
 
 OFFICIAL = {
     "indexed tokens": 339.0,

@@ -15,7 +15,6 @@ import numpy as np
 import reporting
 from measuring import DataSet, arguments, rounded, share_of
 
-from kbq.answers import N_RERANKED, SearchOptions
 from kbq.array_types import Bools, Doubles
 from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
@@ -23,6 +22,7 @@ from kbq.kilt.confidence import auroc, brier, coverage_at, reliability
 from kbq.kilt.records import Gold
 from kbq.reading.probability import FEATURES, features
 from kbq.reading.reranker import rerank
+from kbq.search.options import N_RERANKED, SearchOptions
 from kbq.search.search import BATCH
 from kbq.text.normal_answers import normalise_answer
 from kbq.text.queries import Query

@@ -13,8 +13,8 @@ import numpy as np
 import reporting
 from measuring import arguments, cpu_seconds, inputs
 
-from kbq.answers import Backend
 from kbq.kb import KnowledgeBase
+from kbq.search.options import Backend
 from kbq.storage.folders import folder_bytes
 from kbq.words.bm25 import bm25_folder
 from kbq.words.impacts import sparta_folder

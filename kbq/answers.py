@@ -1,4 +1,4 @@
-"""Answers: the records of a search, from its options to the answers that it returns.
+"""Answers: the records that a search returns.
 
 Text is Unicode NFC everywhere. Character positions are half-open, [start, end), and count the
 characters of one paragraph. `score`: higher is better; only the scores of one query in one search
@@ -6,42 +6,20 @@ can be compared.
 """
 
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from kbq.errors import CorpusError, QueryError
-from kbq.options import Option, check
+from kbq.errors import QueryError
 from kbq.text import html
-from kbq.text.encodings import check_encoding
 from kbq.text.normal_forms import tidy
-from kbq.text.queries import Query
 
-CorpusFormat: TypeAlias = Literal[
-    "auto", "kilt", "jsonl", "squad", "dpr", "msmarco", "text", "table"
-]
-TitleFrom: TypeAlias = Literal["auto", "heading", "metadata", "name"]
 BuiltKind = Literal["exact", "disk", "compact", "tiny"]
 IndexKind = Literal[BuiltKind, "official"]  # the last is imported
 INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
 WantedKind = Literal["auto", BuiltKind]
-Unit = Literal["phrase", "sentence", "paragraph", "page"]
-Purpose = Literal["query", "cell"]  # most queries have an answer, most cells of a table have none
-ASKED: dict[Purpose, str] = {"query": "queries", "cell": "cells of tables"}
-Backend = Literal["auto", "dense", "bm25", "sparta", "hybrid"]
-WordBackend = Literal["bm25", "sparta"]
-WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
 WeightType = Literal["float32", "int8"]
-# Defaults of a search.
-K = 5
-DEPTH = 20
-RETRIEVAL_WEIGHT = 0.1
-N_RERANKED = 10
-MOST_WEIGHT = 1e6  # a larger weight of words would lose the scores of vectors in rounding
-TOP_PAGES = 20  # length of a prediction's provenance
-TOP = 3  # alternatives that `kbq fill` keeps
 # Characters of evidence in JSON on either side of an answer: most paragraphs are whole.
 CONTEXT = 500
 # Extra characters allowed so that a letter keeps its combining marks: Unicode's limit is 30.
@@ -50,173 +28,9 @@ JOINER = "\u200d"  # joins the parts of an emoji
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusColumns:
-    """The names of the columns, or fields, of a corpus that hold the parts of a page."""
-
-    id: Annotated[str, Option("For tables and jsonl: the column of page ids.")] = "id"
-    title: Annotated[str, Option("For tables and jsonl: the column of titles.")] = "title"
-    text: Annotated[str, Option("For tables and jsonl: the column of texts.")] = "text"
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentOptions:
-    """How documents are read. Raises CorpusError for invalid values."""
-
-    title_from: Annotated[
-        TitleFrom,
-        Option("For documents: where titles come from; auto: metadata, heading, then name."),
-    ] = "auto"
-    encoding: Annotated[
-        str | None, Option("For documents: encoding of text, such as windows-1252.")
-    ] = None
-    strict: Annotated[
-        bool, Option("Stop at a document that cannot be read, instead of leaving it out.")
-    ] = False
-    seconds_per_document: Annotated[
-        float, Option("For documents: longest time to read one, in seconds.", 0.1)
-    ] = 30.0
-
-    def __post_init__(self) -> None:
-        check(self, CorpusError)
-        if self.encoding is not None:
-            check_encoding(self.encoding)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """The options of a search. Raises QueryError for invalid values."""
-
-    k: Annotated[int, Option("How many answers.", least=1, flag="-k")] = K
-    unit: Annotated[
-        Unit | None,
-        Option(
-            "What one answer is: by default a phrase; with bm25 or sparta and no --reader, a "
-            "paragraph."
-        ),
-    ] = None
-    backend: Annotated[
-        Backend,
-        Option(
-            "dense: vectors of phrases; bm25: words of paragraphs; sparta: word weights that a "
-            "SPARTA model learned; hybrid: vectors and words; auto: hybrid where words are "
-            "indexed, else dense."
-        ),
-    ] = "auto"
-    bm25_weight: Annotated[
-        float | None,
-        Option(
-            "With hybrid: what each point of BM25 adds to a score.",
-            0,
-            MOST_WEIGHT,
-            "8; default model: 4",
-        ),
-    ] = None
-    sparta_weight: Annotated[
-        float | None,
-        Option(
-            "With hybrid: what each point of SPARTA adds to a score.",
-            0,
-            MOST_WEIGHT,
-            "4; default model: 2",
-        ),
-    ] = None
-    reader: Annotated[
-        str | None,
-        Option(
-            "A reader of the paragraphs found: `default`, or a checkpoint that answers questions, "
-            "or writes answers."
-        ),
-    ] = None
-    depth: Annotated[
-        int, Option("With --reader: how many paragraphs it reads for each query.", least=1)
-    ] = DEPTH
-    retrieval_weight: Annotated[
-        float,
-        Option("With --reader: what each point of the search adds to its score.", 0, MOST_WEIGHT),
-    ] = RETRIEVAL_WEIGHT
-    rerank: Annotated[
-        int | None,
-        Option(
-            "How many phrases of each query the model's reader judges again; 0: none.",
-            0,
-            None,
-            "10 if the model can",
-        ),
-    ] = None
-    min_probability: Annotated[
-        float, Option("Leave out answers that are less likely than this.", 0, 1)
-    ] = 0.0
-    calibration: Annotated[
-        str | None,
-        Option(
-            "File from `kbq calibrate`, instead of the model's own calibration.", metavar="FILE"
-        ),
-    ] = None
-    purpose: Purpose = "query"  # decides which of the model's own calibrations gives probabilities
-
-    def __post_init__(self) -> None:
-        check(self, QueryError)
-        finder = {"bm25": "BM25", "sparta": "SPARTA"}.get(self.backend)
-        if self.reader is not None and self.unit in ("sentence", "paragraph"):
-            raise QueryError(
-                f"a reader finds no {self.unit}: ask for phrases or pages", is_usage=True
-            )
-
-        if self.reader is None and finder and self.unit in ("phrase", "sentence"):
-            raise QueryError(
-                f"{finder} finds no {self.unit}: ask for paragraphs or pages, or use the backend "
-                "hybrid",
-                is_usage=True,
-            )
-
-    @property
-    def chosen_unit(self) -> Unit:
-        """The unit that is asked for or, by default, the smallest that can be found."""
-        return self.unit or (
-            "paragraph" if self.reader is None and self.backend in WORDS_ALONE else "phrase"
-        )
-
-
-class RankKwargs(TypedDict, total=False):
-    """The options that rank answers; see `SearchOptions`."""
-
-    bm25_weight: float | None
-    sparta_weight: float | None
-    rerank: int | None
-
-
-class SearchKwargs(RankKwargs, total=False):
-    """The options of a search that methods take by name only; see `SearchOptions`."""
-
-    reader: str | Path | None
-    depth: int
-    retrieval_weight: float
-    min_probability: float
-    calibration: str | Path | None
-
-
-class QueryKwargs(SearchKwargs, total=False):
-    """The options of `KnowledgeBase.aquery`."""
-
-    unit: Unit | None
-    backend: Backend
-
-
-class PredictKwargs(SearchKwargs, total=False):
-    """The options of `KnowledgeBase.predict`."""
-
-    top_pages: int
-    unit: Unit
-    with_text: bool
-    questions: str | Path | None
-    backend: Backend
-    report: Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """A phrase found for a query, with its evidence: `text` is `context[start:end]`, tidied (see
-    `letters`).
+    `tidy`).
 
     A search by words alone finds no phrase: the whole paragraph is the answer.
     """
@@ -417,67 +231,6 @@ class Result:
         return self.facts(context) | {
             "answers": [answer.to_dict(context) for answer in self.likely]
         }
-
-
-@dataclass(frozen=True, slots=True)
-class SearchFacts:
-    """All that decides the answers of a search besides its queries: runs that share it can resume
-    one another.
-    """
-
-    contents: str  # digest of the knowledge base, without its indexes of vectors
-    pages: str  # digest of the ids of the pages that answers come from; empty: all
-    index: str  # `exact`, or what decides the hits of another index
-    query_encoder: str  # its fingerprint
-    backend: Backend
-    weights: tuple[float, float]  # worth of a point of BM25, and of SPARTA
-    reader: str | None  # fingerprint of the reader, if one is asked for
-    # The reader that judges phrases again, and the digest of the calibration.
-    reranker: Mapping[str, object] | None
-
-
-class ReadsQueries(Protocol):
-    """The tokenizer of a network that reads queries."""
-
-    def ids_of(self, text: str) -> list[int]:
-        """Return token ids. Raises QueryError if the network cannot read the text."""
-
-    def is_short_enough(self, text: str) -> bool:
-        """Whether a text fits the network."""
-
-
-class Askable(Protocol):
-    """The part of a `Searcher` that KILT predictions need."""
-
-    folder: Path
-
-    @property
-    def batch_size(self) -> int:
-        """How many queries to ask at a time."""
-
-    def check(
-        self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()
-    ) -> Sequence[Query]:
-        """Return the queries that texts are. Raises QueryError if options do not fit, or texts
-        cannot be asked.
-        """
-
-    def results(
-        self, queries: Sequence[Query], options: SearchOptions, spell: bool = False
-    ) -> Iterator[Result]:
-        """Yield the result of each query that `check` has let pass."""
-
-    def query_tokenizers(self, options: SearchOptions) -> Sequence[ReadsQueries]:
-        """Return the tokenizers of all networks that will read a query."""
-
-    def facts(self, options: SearchOptions) -> SearchFacts:
-        """Return what decides the answers."""
-
-    def writes_answers(self, options: SearchOptions) -> bool:
-        """Whether the reader writes answers instead of finding phrases."""
-
-    def untuned_relations(self, texts: Iterable[str]) -> list[str]:
-        """Return the relations of queries that the query encoder was not tuned on."""
 
 
 def percentage(probability: float) -> str:

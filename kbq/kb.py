@@ -17,24 +17,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from kbq.answers import (
-    N_RERANKED,
-    TOP_PAGES,
-    WORDS_ALONE,
-    Answer,
-    Answers,
-    AnswersOfEach,
-    Facts,
-    K,
-    PageName,
-    Purpose,
-    Result,
-    SearchOptions,
-    StrongTerms,
-)
-from kbq.asking.searcher import Searcher, SearchTarget, SearchTargetKwargs, search_options
+from kbq.answers import Answer, Answers, AnswersOfEach, Facts, PageName, Result, StrongTerms
+from kbq.asking.searcher import Searcher, SearchTarget, SearchTargetKwargs
 from kbq.dump.manifest import read_manifest
-from kbq.dump.options import RECALL, TERMS, BuildKwargs, SyncKwargs, UpdateKwargs, build_options
 from kbq.dump.page_encoder import processes
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import build_missing
@@ -43,15 +28,27 @@ from kbq.maintain.changes import NOTHING_DONE, Changes, Outcome
 from kbq.maintain.compact import compact
 from kbq.maintain.delete import delete, page_ids
 from kbq.maintain.indexes import IndexSpec, add_index
+from kbq.maintain.options import RECALL, TERMS, BuildKwargs, SyncKwargs, UpdateKwargs, build_options
 from kbq.maintain.update import update
 from kbq.model.model import Model, model_of
 from kbq.model.queries import readable_queries
 from kbq.options import refuse_unknown_options
 from kbq.progress import LateBar, warn
 from kbq.sample_kb import sample_folder
+from kbq.search.options import (
+    EXPLAINED,
+    N_RERANKED,
+    STRONGEST,
+    TOP_PAGES,
+    WORDS_ALONE,
+    K,
+    Purpose,
+    SearchOptions,
+    search_options,
+)
 from kbq.storage.paths import as_iterable, as_path
 from kbq.storage.reports import unheard
-from kbq.training.settings import HIDDEN
+from kbq.tuning.settings import HIDDEN
 from kbq.words.bm25 import index_bm25
 from kbq.words.impacts import impact_lines, index_sparta
 
@@ -60,30 +57,30 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
     from os import PathLike
 
-    from kbq.answers import (
-        Backend,
-        PredictKwargs,
-        QueryKwargs,
-        RankKwargs,
-        SearchKwargs,
-        Unit,
-        WantedKind,
-        WordBackend,
-    )
+    from kbq.answers import WantedKind
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
     from kbq.index.factory import Build
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
+    from kbq.search.options import (
+        Backend,
+        PredictKwargs,
+        QueryKwargs,
+        RankKwargs,
+        SearchKwargs,
+        Unit,
+        WordBackend,
+    )
     from kbq.storage.reports import Note, Report
     from kbq.tables.options import FillKwargs
     from kbq.tables.relations import Relation
     from kbq.tables.tables import Table
     from kbq.training.engine import StepReport
-    from kbq.training.settings import FinetuningKwargs
     from kbq.tuning.calibrate import CalibrationOutcome
     from kbq.tuning.finetune import FinetuningOutcome
+    from kbq.tuning.settings import FinetuningKwargs
 
     Corpus = str | Path | Iterable[Page]
     PageIds = str | Path | Iterable[str]
@@ -521,7 +518,7 @@ class KnowledgeBase:
         return chain.from_iterable(searcher.results(batch, options, spell) for batch in batches)
 
     def explain(
-        self, text: str, k: int = 3, backend: WordBackend = "bm25"
+        self, text: str, k: int = EXPLAINED, backend: WordBackend = "bm25"
     ) -> list[tuple[Answer, dict[str, float]]]:
         """Find the k best paragraphs by words alone, each with what every term of the query adds to
         its score.
@@ -538,7 +535,7 @@ class KnowledgeBase:
             return list(self.searcher.words.scores(queries, backend).explained(0, k))
 
     def strongest_terms(
-        self, page_id: str, k: int = 10, backend: WordBackend = "sparta"
+        self, page_id: str, k: int = STRONGEST, backend: WordBackend = "sparta"
     ) -> list[StrongTerms]:
         """Return the k strongest terms of each sentence of a page, or by `bm25` of each paragraph,
         with their weights.
@@ -602,8 +599,8 @@ class KnowledgeBase:
         Raises:
             TrainingError: there is no usable triple, a setting has no meaning, or `out` exists.
         """
-        from kbq.training.settings import FinetuningSettings
         from kbq.tuning.finetune import finetune
+        from kbq.tuning.settings import FinetuningSettings
 
         refuse_unknown_options(settings, FinetuningSettings.__dataclass_fields__, QueryError)
         with LateBar(f"tuning {out}", report, report_stage) as bar:

@@ -28,13 +28,13 @@ import numpy as np
 from mine_phrases import chosen_phrases
 from prepare_slots import json_lines
 
-from kbq.answers import N_RERANKED, SearchOptions
 from kbq.asking.searcher import Searcher
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model_folder import read_config, write_config
 from kbq.reading.probability import CALIBRATION, CALIBRATION_OF_CELLS, features
 from kbq.reading.reranker import rerank
+from kbq.search.options import N_RERANKED, SearchOptions
 from kbq.search.search import BATCH
 from kbq.storage.reading import file_digest
 from kbq.text.normal_answers import normalise_answer

@@ -480,6 +480,7 @@ def with_every_index(checkpoint: Path) -> Callable[[Path, list[Page], Path], Pat
         pytest.importorskip("faiss")
         from kbq.dump.manifest import read_manifest
         from kbq.kb import KnowledgeBase
+        from kbq.maintain.options import TERMS
         from kbq.words.impacts import index_sparta
         from kbq.words.sparta import SpartaConfig, SpartaModel
 
@@ -487,7 +488,7 @@ def with_every_index(checkpoint: Path) -> Callable[[Path, list[Page], Path], Pat
         kb = KnowledgeBase.build(pages, folder / "kb", model, device="cpu")
         for kind in ("disk", "tiny", "compact"):
             kb = kb.index_vectors(kind, recall=0.0)
-        index_sparta(folder / "kb", folder / "sparta", device="cpu")
+        index_sparta(folder / "kb", folder / "sparta", TERMS, "cpu")
         assert 7 <= len(read_manifest(folder / "kb").shards) <= 12
         return folder / "kb"
 

@@ -24,18 +24,17 @@ from typer.testing import CliRunner
 import kbq
 from cli import app
 from kbq import sample_kb
-from kbq.answers import DEPTH, RETRIEVAL_WEIGHT
 from kbq.asking.searcher import Searcher
 from kbq.corpus.pages import Page
 from kbq.description import IndexFacts
 from kbq.dump.manifest import STATE, read_manifest, write_manifest
-from kbq.dump.options import TERMS
 from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
+from kbq.maintain.options import TERMS
 from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL, read_config
 from kbq.reading.reader import READER, Reader
-from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.search.options import BM25_WEIGHT, DEPTH, RETRIEVAL_WEIGHT, SPARTA_WEIGHT
 from kbq.storage.seals import FileSeal, seal_of
 
 ANSWER_KEYS = {

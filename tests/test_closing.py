@@ -11,9 +11,9 @@ from typing import Literal
 
 import pytest
 
-from kbq.answers import SearchOptions
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.search.options import SearchOptions
 from kbq.text.queries import Query
 
 OPEN = Path("/proc/self/fd")

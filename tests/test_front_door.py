@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import kbq
-from kbq.answers import Answer, SearchKwargs, SearchOptions
+from kbq.answers import Answer
 from kbq.corpus.pages import Page, Paragraph
 from kbq.errors import KbqError, KnowledgeBaseError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
+from kbq.search.options import SearchKwargs, SearchOptions
 
 
 def test_it_gives_these_names_and_no_other() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq.answers import DocumentOptions
+from kbq.corpus.options import DocumentOptions
 from kbq.corpus.readers import read_corpus
 from kbq.errors import CorpusError, KbqError
 from kbq.storage import rows as row_reader

@@ -2,17 +2,35 @@
 there.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from inspect import Parameter, signature
 from typing import Annotated, Any, Literal, get_type_hints
 
 import pytest
 
-from kbq.answers import RankKwargs, SearchKwargs, SearchOptions
-from kbq.dump.options import BuildKwargs, BuildOptions, UpdateKwargs
+from kbq.asking.searcher import SearchTarget
+from kbq.augmentation.augment import augment
+from kbq.commands import ask, fill, maintain, measure, options, teach
 from kbq.errors import KbqError, QueryError
+from kbq.importing.dump import import_dump
+from kbq.importing.index import import_index
+from kbq.kb import KnowledgeBase
+from kbq.kilt.error_kinds import find_errors
+from kbq.kilt.evaluation import evaluate
+from kbq.kilt.passages import evaluate_passages
+from kbq.maintain.compact import compact
+from kbq.maintain.options import BuildKwargs, BuildOptions, UpdateKwargs
+from kbq.maintain.verify import verify
 from kbq.options import Option, check, declared
+from kbq.search.options import RankKwargs, SearchKwargs, SearchOptions
 from kbq.tables.options import FillKwargs, FillOptions
-from kbq.training.settings import FinetuningKwargs, FinetuningSettings
+from kbq.tables.scoring import evaluate_table
+from kbq.training.encoders import train_encoders
+from kbq.training.reader import train_reader
+from kbq.training.sparta import train_sparta
+from kbq.tuning.finetune import finetune
+from kbq.tuning.settings import FinetuningKwargs, FinetuningSettings
 
 
 @dataclass(frozen=True)
@@ -98,3 +116,51 @@ def test_words_of_the_library_are_the_fields_of_the_records() -> None:
 def test_every_help_is_a_sentence(record: Any) -> None:
     for one in declared(record):
         assert one.option.help.endswith("."), one.name
+
+
+# Commands, and what they call.
+TWICE: dict[Callable[..., Any], Callable[..., Any]] = {
+    ask.build: KnowledgeBase.build,
+    ask.query: KnowledgeBase.query,
+    ask.explain: KnowledgeBase.explain,
+    fill.evaluate_table: evaluate_table,
+    maintain.compact: KnowledgeBase.compact,
+    maintain.delete: KnowledgeBase.delete,
+    maintain.dump: import_dump,
+    maintain.index_of_densephrases: import_index,
+    maintain.index_vectors: KnowledgeBase.index_vectors,
+    maintain.sparta: KnowledgeBase.index_sparta,
+    maintain.verify: verify,
+    measure.errors: find_errors,
+    measure.evaluate: evaluate,
+    measure.passages: evaluate_passages,
+    measure.predict: KnowledgeBase.predict,
+    options.AskedKb: SearchTarget,
+    teach.augment: augment,
+    teach.calibrate: KnowledgeBase.calibrate,
+    teach.encoders: train_encoders,
+    teach.finetune: KnowledgeBase.finetune,
+    teach.reader: train_reader,
+    teach.sparta: train_sparta,
+    KnowledgeBase.compact: compact,
+    KnowledgeBase.finetune: finetune,
+}
+
+
+def defaults(called: Callable[..., Any]) -> dict[str, Any]:
+    """The defaults of parameters, lists as they are typed; None stands for many things."""
+    told = {name: one.default for name, one in signature(called).parameters.items()}
+    return {
+        name: ",".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, value in told.items()
+        if value not in (Parameter.empty, None, ())
+    }
+
+
+@pytest.mark.parametrize("outer", TWICE, ids=lambda outer: outer.__qualname__)
+def test_a_default_that_stands_twice_is_the_same(outer: Callable[..., Any]) -> None:
+    typed = defaults(outer)
+    inner = defaults(TWICE[outer])
+    both = typed.keys() & inner.keys() - {"note", "report", "report_stage"}
+    assert both
+    assert {name: typed[name] for name in both} == {name: inner[name] for name in both}

@@ -12,11 +12,11 @@ import pytest
 import torch
 from command_line import Run
 
-from kbq.answers import SearchOptions
 from kbq.asking.workers import answerer
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
+from kbq.search.options import SearchOptions
 from kbq.text.queries import Query
 from kbq.tuning.finetune import _with_own_query_encoder
 

@@ -1,15 +1,15 @@
 """Plan: what follows from the options of a search in one knowledge base."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from kbq.answers import ASKED, SearchOptions
 from kbq.errors import QueryError
 from kbq.reading.probability import Calibration, SearchMode
 from kbq.reading.reranker import Reranking
-from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT, WordIndexes
+from kbq.search.options import ASKED, BM25_WEIGHT, SPARTA_WEIGHT, Backend, SearchOptions
+from kbq.search.search import WordIndexes
 from kbq.storage.records import digest_of_record
 from kbq.text.queries import Query
 from kbq.words.names import Naming
@@ -55,6 +55,23 @@ def chosen_calibration(
         )
 
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFacts:
+    """All that decides the answers of a search besides its queries: runs that share it can resume
+    one another.
+    """
+
+    contents: str  # digest of the knowledge base, without its indexes of vectors
+    pages: str  # digest of the ids of the pages that answers come from; empty: all
+    index: str  # `exact`, or what decides the hits of another index
+    query_encoder: str  # its fingerprint
+    backend: Backend
+    weights: tuple[float, float]  # worth of a point of BM25, and of SPARTA
+    reader: str | None  # fingerprint of the reader, if one is asked for
+    # The reader that judges phrases again, and the digest of the calibration.
+    reranker: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True)

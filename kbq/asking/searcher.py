@@ -6,37 +6,27 @@ judged again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from kbq.answers import (
-    INDEX_KINDS,
-    WORDS_ALONE,
-    IndexKind,
-    Purpose,
-    ReadsQueries,
-    Result,
-    SearchFacts,
-    SearchOptions,
-)
-from kbq.asking.plan import SearchPlan
+from kbq.answers import INDEX_KINDS, IndexKind, Result
+from kbq.asking.plan import SearchFacts, SearchPlan
 from kbq.asking.workers import Answerers
 from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.page_directory import Pages, Titles, refuse_unknown
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import Place, choose_place, open_index
 from kbq.model.model import Model
-from kbq.model.queries import readable_queries
-from kbq.options import refuse_unknown_options
+from kbq.model.queries import ReadsQueries, readable_queries
 from kbq.reading.generative import GenerativeReader, open_any
 from kbq.reading.probability import own_calibration
 from kbq.reading.reader import Reader
 from kbq.reading.reranker import Reranking, before_others, rerank
+from kbq.search.options import WORDS_ALONE, Purpose, SearchOptions
 from kbq.search.search import BATCH, SearchContext, Wanted, WordIndexes, raised, search_several
-from kbq.storage.paths import as_path
 from kbq.storage.records import digest_of_bytes
 from kbq.text.queries import Query
 
@@ -380,16 +370,3 @@ class Searcher:
 
         offsets = self.model.score_offsets(starts, ends)
         return [raised(of_texts, offsets) for of_texts in units] if offsets.any() else units
-
-
-def search_options(words: Mapping[str, Any], **others: Any) -> SearchOptions:
-    """Make the options of a search from words that a method was given; networks and files may be
-    paths.
-
-    Raises:
-        QueryError: an option is unknown, or its value has no meaning.
-    """
-    refuse_unknown_options(words, SearchOptions.__dataclass_fields__, QueryError)
-    named = [name for name in ("reader", "calibration") if words.get(name) is not None]
-    paths = {name: str(as_path(words[name], f"a {name}")) for name in named}
-    return SearchOptions(**{**words, **paths, **others})

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from kbq.answers import SearchOptions
 from kbq.errors import KnowledgeBaseError
 from kbq.model.model import Model
+from kbq.search.options import SearchOptions
 from kbq.search.search import BATCH
 from kbq.worker_pool import WorkerPool, device_of
 

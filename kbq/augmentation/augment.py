@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jsonlines
 import torch
 
-from kbq.answers import Backend, CorpusFormat
+from kbq.augmentation.options import AugmentOptions, Negatives
 from kbq.corpus.pages import Page, content_start
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import is_knowledge_base
@@ -30,6 +30,7 @@ from kbq.model.backbone import hugging_face, reading
 from kbq.model.devices import autocast, choose_device
 from kbq.model.tokenizer import opens_sentence
 from kbq.reading.reader import Reader
+from kbq.search.options import Backend
 from kbq.search.search import BATCH
 from kbq.storage.folders import make_folders
 from kbq.storage.records import Summed, json_line
@@ -59,6 +60,7 @@ OPENING_WORDS = (
 OPENERS = frozenset(OPENING_WORDS.split())
 JOINED_BY = re.compile(r" (?:(?:of|the|de|la|le|du|da|di|del|von|van|der|den|al|el|bin|ibn|y|&) )*")
 
+DEFAULTS = AugmentOptions()
 AT_A_TIME = 8  # paragraphs
 # Most published checkpoints were trained with it.
 PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"
@@ -66,7 +68,6 @@ AROUND = 700  # characters that a checkpoint reads on each side of the answer
 MAX_PROMPT = 512  # tokens of a prompt, where the checkpoint sets no limit
 LONGEST = 48  # tokens of a question
 NEAR = 20  # paragraphs that words find for a question, among which a hard negative is looked for
-Negatives = Literal["bm25", "phrase"]
 
 
 def written_mentions(text: str) -> list[Span]:
@@ -135,20 +136,8 @@ Paragraph = tuple[str, str, list[Question]]  # title, text, and the questions th
 def augment(
     corpus: str | Path,
     out: str | Path,
+    options: AugmentOptions,
     *,
-    format: CorpusFormat = "auto",
-    generator: str = "",
-    reader: str = "",
-    triples: str | Path | None = None,
-    questions: str | Path | None = None,
-    negatives: Negatives = "bm25",
-    entities: str = "written",
-    prompt: str = PROMPT,
-    beams: int = 1,
-    each: int = 5,
-    depth: int = 5,
-    backend: Backend = "auto",
-    seed: int = 0,
     device: str = "auto",
     report: Callable[[int, int], None] = lambda paragraphs, questions: None,
 ) -> AugmentationOutcome:
@@ -158,19 +147,8 @@ def augment(
     Args:
         corpus: a file or folder; with triples, also the folder of a knowledge base.
         out: a new file.
-        generator: a sequence-to-sequence checkpoint of transformers: hub name or folder.
-        reader: a question-answering checkpoint, or `default`.
-        triples: KILT lines, or a table; see `read_triples`.
-        questions: a training file whose questions get negatives from the knowledge base `corpus`.
-        negatives: by BM25, without the answer; or with the phrase that answers, said of something
-            else.
-        entities: the mentions to ask for: `written` (names and numbers), or the name of a spaCy
-            pipeline.
-        prompt: the generator's input; see `Generator.open`.
-        beams: of the generator's search.
-        each: the most mentions of a paragraph to ask for.
-        depth: paragraphs that the knowledge base finds for a query.
-        backend: of that search.
+        options: with `triples`, a file of KILT lines or a table (see `read_triples`); with
+            `questions`, a training file, and `corpus` is the folder of a knowledge base.
         report: called with the numbers of paragraphs read and questions kept.
 
     Raises:
@@ -182,20 +160,25 @@ def augment(
     done = AugmentationOutcome()
     if out.exists():
         raise TrainingError(f"{out} already exists: choose another file for --out")
-    if questions is not None:
-        lines = _with_negatives(corpus, questions, negatives, device)
-    elif triples is None:
-        mentions = _some_mentions(entity_finder(entities), each, seed)
-        networks = Generator.open(generator, prompt, beams, device), Reader.open(reader, device)
-        pages = read_corpus(corpus, format)
+    if options.questions is not None:
+        lines = _with_negatives(corpus, options.questions, options.negatives, device)
+    elif options.triples is None:
+        find = entity_finder(options.entities)
+        mentions = _some_mentions(find, options.each, options.seed)
+        prompt = options.prompt or PROMPT
+        generator = Generator.open(options.generator, prompt, options.beams, device)
+        reader = Reader.open(options.reader, device)
+        pages = read_corpus(corpus, options.format)
         texts = (
             (page.title, paragraph.text[paragraph.begin :])
             for page in pages
             for paragraph in page.paragraphs
         )
-        lines = _generated(((title, text, []) for title, text in texts), *networks, mentions)
+        lines = _generated(
+            ((title, text, []) for title, text in texts), generator, reader, mentions
+        )
     else:
-        stating = _stating(corpus, format, read_triples(Path(triples)), depth, backend, device)
+        stating = _stating(corpus, read_triples(Path(options.triples)), options, device)
         lines = (
             _line(title, text, questions, len(questions)) for title, text, questions in stating
         )
@@ -235,7 +218,7 @@ class Marked:
 class Generator:
     """A sequence-to-sequence checkpoint of transformers that writes the most likely questions."""
 
-    def __init__(self, network: Any, tokenizer: Any, prompt: str = PROMPT, beams: int = 1) -> None:
+    def __init__(self, network: Any, tokenizer: Any, prompt: str, beams: int) -> None:
         self.network = network
         self.tokenizer = tokenizer
         self.prompt = prompt
@@ -243,7 +226,13 @@ class Generator:
         self.length = int(getattr(network.config, "max_position_embeddings", MAX_PROMPT))
 
     @classmethod
-    def open(cls, source: str, prompt: str = PROMPT, beams: int = 1, device: str = "auto") -> Self:
+    def open(
+        cls,
+        source: str,
+        prompt: str = PROMPT,
+        beams: int = DEFAULTS.beams,
+        device: str = "auto",
+    ) -> Self:
         """Open a checkpoint (hub name or folder); the prompt has {answer}, and any of {before},
         {after}, {title}.
 
@@ -361,12 +350,7 @@ def _some_mentions(find: FindMentions, each: int, seed: int) -> FindMentions:
 
 
 def _stating(
-    corpus: str,
-    format: CorpusFormat,
-    golds: Sequence[Gold],
-    depth: int,
-    backend: Backend,
-    device: str,
+    corpus: str, golds: Sequence[Gold], options: AugmentOptions, device: str
 ) -> Iterator[Paragraph]:
     """Yield the paragraphs of a corpus, or those found in a knowledge base, with the triples that
     they state.
@@ -374,12 +358,13 @@ def _stating(
     if is_knowledge_base(Path(corpus)):
         from kbq.kb import KnowledgeBase  # only here: it leans on training itself
 
-        return _found(KnowledgeBase.open(Path(corpus), device=device), golds, depth, backend)
+        kb = KnowledgeBase.open(Path(corpus), device=device)
+        return _found(kb, golds, options.depth, options.backend)
     by_page: dict[str, list[Gold]] = defaultdict(list)
     for gold in golds:
         for name in pages_of(gold) or {subject_of(gold)}:
             by_page[name].append(gold)
-    return _stating_of_pages(read_corpus(corpus, format), by_page)
+    return _stating_of_pages(read_corpus(corpus, options.format), by_page)
 
 
 def _stating_of_pages(

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import kbq
-from kbq.answers import (
-    CONTEXT,
-    WORDS_ALONE,
-    Answer,
-    Result,
-    SearchOptions,
-    WordBackend,
-    counted,
-    percent,
-    percentage,
-)
+from kbq.answers import CONTEXT, Answer, Result, counted, percent, percentage
 from kbq.commands import terminal
 from kbq.commands.options import (
     ASK,
@@ -48,17 +38,15 @@ from kbq.commands.terminal import (
     show,
     tell,
 )
-from kbq.dump.options import BuildOptions
 from kbq.errors import KbqError
+from kbq.maintain.options import BuildOptions
 from kbq.progress import Bar
+from kbq.search.options import EXPLAINED, STRONGEST, WORDS_ALONE, SearchOptions, WordBackend
 
 if TYPE_CHECKING:
     from kbq.commands.terminal import Line
     from kbq.description import IndexFacts
 PREVIEWED = 200  # characters of a document
-# Paragraphs of a query, and terms of a sentence.
-EXPLAINED = 3
-STRONGEST = 10
 app = typer.Typer()
 BUILD = BuildOptions()
 SEARCH = SearchOptions()
@@ -310,7 +298,11 @@ def explain(
     ] = None,
     k: Annotated[
         int | None,
-        typer.Option("-k", min=1, help="How many paragraphs (3) or, with --page, terms (10)."),
+        typer.Option(
+            "-k",
+            min=1,
+            help=f"How many paragraphs ({EXPLAINED}) or, with --page, terms ({STRONGEST}).",
+        ),
     ] = None,
     backend: Annotated[WordBackend, typer.Option(help="The index of words to search.")] = "bm25",
     model: MovedModel = None,

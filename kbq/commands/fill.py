@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from kbq.answers import RankKwargs, SearchOptions, counted, percent
+from kbq.answers import counted, percent
 from kbq.commands.options import (
     FILL,
     AskedKb,
@@ -24,7 +24,8 @@ from kbq.commands.options import (
 )
 from kbq.commands.terminal import note, print_file, tell, typed_command
 from kbq.progress import Bar
-from kbq.tables.options import FillOptions
+from kbq.search.options import RankKwargs, SearchOptions
+from kbq.tables.options import SUBJECT, FillOptions
 
 if TYPE_CHECKING:
     from kbq.tables.tables import FillCounts, Table
@@ -321,7 +322,7 @@ def export(
 def evaluate_table(
     filled: Annotated[Path, typer.Argument(help="A filled table, or a file of claims.")],
     gold: Annotated[Path, typer.Argument(help="A table, triples, or KILT lines.")],
-    subject: Annotated[str, typer.Option(help="The column of subjects in tables.")] = "subject",
+    subject: Annotated[str, typer.Option(help="The column of subjects in tables.")] = SUBJECT,
     relations: Annotated[
         list[str] | None,
         typer.Option("--relation", help="A column to score in tables; repeat it. By default all."),

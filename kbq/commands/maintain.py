@@ -32,8 +32,8 @@ from kbq.commands.options import (
     takes,
 )
 from kbq.commands.terminal import note, tell, typed_command
-from kbq.dump.options import RECALL, TERMS, BuildOptions
 from kbq.errors import ClusterError, KbqError
+from kbq.maintain.options import RECALL, BuildOptions
 from kbq.progress import Bar
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ def bm25(kb: Kb, as_json: Json = False) -> None:
 def sparta(
     kb: Kb,
     model: Annotated[Path, typer.Argument(help="A SPARTA model, from `kbq train sparta`.")],
-    terms: option_of(BuildOptions, "terms") = TERMS,  # type: ignore[valid-type]
+    terms: option_of(BuildOptions, "terms") = BUILD.terms,  # type: ignore[valid-type]
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 import kbq
-from kbq.answers import TOP_PAGES, WORDS_ALONE, SearchOptions, Unit
 from kbq.commands import terminal
 from kbq.commands.options import (
     MEASURE,
@@ -22,6 +21,7 @@ from kbq.commands.options import (
 from kbq.commands.terminal import WHOLE, Styled, note, print_json, shortened, show, tell
 from kbq.errors import MOST_PROBLEMS
 from kbq.progress import Bar
+from kbq.search.options import TOP_PAGES, WORDS_ALONE, SearchOptions, Unit
 
 if TYPE_CHECKING:
     from kbq.commands.terminal import Line

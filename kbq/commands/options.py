@@ -17,11 +17,12 @@ from typer.core import TyperGroup
 from typer.models import ParameterInfo
 
 import kbq
-from kbq.answers import WORDS_ALONE, Backend, IndexKind
+from kbq.answers import IndexKind
 from kbq.commands import terminal
 from kbq.commands.terminal import Styled, note, show
 from kbq.errors import QueryError
 from kbq.options import Declared, declared
+from kbq.search.options import WORDS_ALONE, Backend
 
 # Panels of the help.
 ASK = "Ask"

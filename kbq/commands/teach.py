@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 import kbq
-from kbq.answers import ASKED, CorpusFormat, Purpose, RankKwargs, SearchOptions, WeightType, percent
+from kbq.answers import WeightType, percent
+from kbq.augmentation.options import AugmentOptions
 from kbq.commands.options import (
     TEACH,
     Commands,
@@ -17,7 +18,6 @@ from kbq.commands.options import (
     Json,
     TunedModel,
     fields_of,
-    option_of,
     output_path,
     refuse_given,
     takes,
@@ -25,16 +25,14 @@ from kbq.commands.options import (
 from kbq.commands.terminal import note, tell, typed_command
 from kbq.options import declared
 from kbq.progress import Bar
+from kbq.search.options import ASKED, Purpose, RankKwargs, SearchOptions
 from kbq.training.settings import (
-    HIDDEN,
     PAPER,
-    PAPER_TUNING,
-    FinetuningSettings,
     ReaderSettings,
-    RunSettings,
     SpartaSettings,
     TrainingSettings,
 )
+from kbq.tuning.settings import HIDDEN, PAPER_TUNING, FinetuningSettings
 
 if TYPE_CHECKING:
     from kbq.training.encoders import TrainingOutcome
@@ -52,6 +50,7 @@ SEARCH = SearchOptions()
 ENCODERS = TrainingSettings()
 READER = ReaderSettings()
 SPARTA = SpartaSettings()
+AUGMENT = AugmentOptions()
 train = typer.Typer(
     cls=Commands,
     help="Train networks on reading comprehension. A killed run resumes.",
@@ -342,6 +341,7 @@ def _train(
 
 
 @app.command(rich_help_panel=TEACH)
+@takes(AugmentOptions)
 def augment(
     context: typer.Context,
     corpus: Annotated[
@@ -353,56 +353,7 @@ def augment(
     out: Annotated[
         Path, typer.Option(callback=output_path, help="File of the new examples, for `kbq train`.")
     ],
-    generator: Annotated[
-        str,
-        typer.Option(
-            help="A sequence-to-sequence checkpoint (folder or hub name), to write questions."
-        ),
-    ] = "",
-    reader: Annotated[
-        str, typer.Option(help=f"Drop questions that this answers differently: {A_READER}.")
-    ] = "",
-    triples: Annotated[
-        Path | None,
-        typer.Option(help="Instead, make slot queries from triples, as for `kbq finetune`."),
-    ] = None,
-    questions: Annotated[
-        Path | None,
-        typer.Option(
-            help="Instead, add hard negatives from the knowledge base CORPUS to this file."
-        ),
-    ] = None,
-    negatives: Annotated[
-        Literal["bm25", "phrase"],
-        typer.Option(
-            help=(
-                "With --questions: paragraphs with their words but no answer, or with the answer's "
-                "phrase."
-            )
-        ),
-    ] = "bm25",
-    format: Annotated[CorpusFormat, typer.Option(help="Format of the corpus.")] = "auto",
-    entities: Annotated[
-        str,
-        typer.Option(
-            help=(
-                "Answers to ask for: `written` (names and numbers), or a spaCy pipeline's entities."
-            )
-        ),
-    ] = "written",
-    prompt: Annotated[
-        str | None,
-        typer.Option(help="The generator's input, with {before}, {answer}, {after} and {title}."),
-    ] = None,
-    beams: Annotated[int, typer.Option(min=1, help="Beams of the generator's search.")] = 1,
-    each: Annotated[
-        int, typer.Option(min=1, help="At most this many questions on a paragraph.")
-    ] = 5,
-    depth: Annotated[
-        int, typer.Option(min=1, help="Paragraphs that a knowledge base finds for a triple.")
-    ] = 5,
-    backend: option_of(SearchOptions, "backend") = "auto",  # type: ignore[valid-type]
-    seed: option_of(RunSettings, "seed") = 0,  # type: ignore[valid-type]
+    options: AugmentOptions = AUGMENT,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -411,16 +362,16 @@ def augment(
     """
     from kbq.dump.manifest import is_knowledge_base
 
-    if questions is None:
+    if options.questions is None:
         refuse_given(context, "without --questions", ("negatives",))
-    if questions is not None:
+    if options.questions is not None:
         others = (
             "generator", "reader", "triples", "format", "entities", "prompt", "beams", "each",
             "depth", "backend",
         )  # fmt: skip
         refuse_given(context, "with --questions", (*others, "seed"))
-    elif triples is None:
-        if not (generator and reader):
+    elif options.triples is None:
+        if not (options.generator and options.reader):
             raise typer.BadParameter("give --generator and --reader, or --triples, or --questions")
         refuse_given(context, "with --generator", ("depth", "backend"))
     else:
@@ -438,31 +389,10 @@ def augment(
                 ("depth", "backend", "device"),
             )
 
-    from kbq.augmentation import augment as augmentation
+    from kbq.augmentation.augment import augment as make_examples
 
-    asking: dict[str, Any] = {
-        "generator": generator,
-        "reader": reader,
-        "entities": entities,
-        "prompt": prompt or augmentation.PROMPT,
-        "beams": beams,
-        "each": each,
-        "seed": seed,
-    }
     with Bar(f"reading {corpus}", is_counted=False) as bar:
-        outcome = augmentation.augment(
-            corpus,
-            out,
-            format=format,
-            triples=triples,
-            questions=questions,
-            negatives=negatives,
-            depth=depth,
-            backend=backend,
-            device=device,
-            report=bar.questions,
-            **asking,
-        )
+        outcome = make_examples(corpus, out, options, device=device, report=bar.questions)
 
     questions_kept = f"{outcome.kept:,} of {outcome.asked:,} questions kept"
     paragraphs = f"{outcome.paragraphs_kept:,} of {outcome.paragraphs:,} paragraphs"

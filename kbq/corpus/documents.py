@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from kbq.answers import CorpusColumns, DocumentOptions
+from kbq.corpus.options import CorpusColumns, DocumentOptions
 from kbq.corpus.pages import Page, PageIds, clean_metadata
 from kbq.corpus.reading import (
     HTML,

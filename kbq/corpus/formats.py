@@ -7,7 +7,7 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from kbq.answers import CorpusColumns
+from kbq.corpus.options import CorpusColumns
 from kbq.corpus.pages import (
     Page,
     Paragraph,

@@ -27,7 +27,6 @@ from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import NamedTuple, get_args
 
-from kbq.answers import CorpusColumns, CorpusFormat, DocumentOptions
 from kbq.corpus.documents import (
     document_pages,
     first_bytes,
@@ -45,6 +44,7 @@ from kbq.corpus.formats import (
     msmarco_page,
     squad_pages,
 )
+from kbq.corpus.options import CorpusColumns, CorpusFormat, DocumentOptions
 from kbq.corpus.pages import Page, PageIds, refuse_long_names
 from kbq.corpus.reading import LIBRARIES, PLAIN
 from kbq.corpus.table_pages import Source, table_pages

@@ -16,9 +16,9 @@ from email.policy import default
 from importlib.util import find_spec
 from typing import Any
 
-from kbq.answers import TitleFrom
 from kbq.corpus.html_blocks import whole_contents
 from kbq.corpus.office import odt_contents, plain_rtf, pptx_contents, prepared, with_facts
+from kbq.corpus.options import TitleFrom
 from kbq.corpus.pages import BOLD, Block, Contents, jsonable
 from kbq.corpus.pdf import joined, pdf_contents
 from kbq.corpus.web_pages import web_contents

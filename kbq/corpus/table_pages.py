@@ -15,8 +15,8 @@ from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
-from kbq.answers import CorpusColumns
 from kbq.corpus.html_blocks import labelled
+from kbq.corpus.options import CorpusColumns
 from kbq.corpus.pages import (
     ADDRESS,
     Page,

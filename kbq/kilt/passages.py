@@ -24,6 +24,7 @@ from kbq.storage.records import json_line
 from kbq.text.normal_answers import normalise_answer
 from kbq.text.normal_forms import normal_form
 
+KS = (1, 5, 20, 100)  # depths of the top-k accuracy
 DEPTH = 20  # depth of MRR and of precision
 SLOW = 0.5  # CPU seconds that a regular expression may take for a text
 READ = ("id", "question", "answers", "ctxs")  # the fields of a question that readers know
@@ -177,7 +178,7 @@ def read_candidates(path: Path) -> frozenset[str]:
 def evaluate_passages(
     predictions: Path,
     gold: Path,
-    ks: Sequence[int] = (1, 5, 20, 100),
+    ks: Sequence[int] = KS,
     files: PassageFiles | None = None,
     judging: Judging = BY_TEXT,
 ) -> PassageScores:
@@ -218,7 +219,7 @@ def paragraph_of(item: records.JsonObject) -> str:
 
 
 def score_passages(
-    questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20, 100)
+    questions: Sequence[Question], ks: Sequence[int] = KS
 ) -> PassageScores:
     """Score retrieved passages by the answers that they contain."""
     hits = dict.fromkeys(sorted(ks), 0)

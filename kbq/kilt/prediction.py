@@ -10,17 +10,18 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import jsonlines
 
 import kbq
-from kbq.answers import Answer, SearchOptions, Unit, is_likely
+from kbq.answers import Answer, is_likely
 from kbq.dump.manifest import read_manifest
 from kbq.errors import KbqError, QueryError
 from kbq.kilt.open_questions import questions_by_id, read_questions
 from kbq.kilt.records import RELEVANCE
 from kbq.kilt.task import Task
+from kbq.search.options import SearchOptions, Unit
 from kbq.storage.lines import read_lines
 from kbq.storage.paths import as_iterable, as_path, run_file
 from kbq.storage.reading import file_digest
@@ -32,7 +33,9 @@ from kbq.text.queries import Query
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from kbq.answers import Askable
+    from kbq.answers import Result
+    from kbq.asking.plan import SearchFacts
+    from kbq.model.queries import ReadsQueries
 
     Records = str | Path | Iterable[Mapping[str, Any]]  # a KILT file, or records
 
@@ -56,6 +59,40 @@ class PredictionOutcome:
     kept: int  # written by an earlier run
     without_pages: int  # queries among the others that have no pages
     untuned_relations: tuple[str, ...] = ()  # relations that the query encoder was not tuned on
+
+
+class Askable(Protocol):
+    """The part of a `Searcher` that KILT predictions need."""
+
+    folder: Path
+
+    @property
+    def batch_size(self) -> int:
+        """How many queries to ask at a time."""
+
+    def check(
+        self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()
+    ) -> Sequence[Query]:
+        """Return the queries that texts are. Raises QueryError if options do not fit, or texts
+        cannot be asked.
+        """
+
+    def results(
+        self, queries: Sequence[Query], options: SearchOptions, spell: bool = False
+    ) -> Iterator[Result]:
+        """Yield the result of each query that `check` has let pass."""
+
+    def query_tokenizers(self, options: SearchOptions) -> Sequence[ReadsQueries]:
+        """Return the tokenizers of all networks that will read a query."""
+
+    def facts(self, options: SearchOptions) -> SearchFacts:
+        """Return what decides the answers."""
+
+    def writes_answers(self, options: SearchOptions) -> bool:
+        """Whether the reader writes answers instead of finding phrases."""
+
+    def untuned_relations(self, texts: Iterable[str]) -> list[str]:
+        """Return the relations of queries that the query encoder was not tuned on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
-    from kbq.dump.options import BuildOptions
     from kbq.dump.page_encoder import StartEncoders
     from kbq.dump.shard_writer import EncodedParagraphs
     from kbq.dump.shards import Counts, PhraseLimit
+    from kbq.maintain.options import BuildOptions
     from kbq.storage.reports import Note, Report
 
 WITHOUT_IMPACTS = (

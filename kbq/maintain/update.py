@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
-    from kbq.dump.options import BuildOptions
     from kbq.dump.page_encoder import StartEncoders
     from kbq.dump.shards import Counts
+    from kbq.maintain.options import BuildOptions
     from kbq.storage.reports import Note, Report
 
 

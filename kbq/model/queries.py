@@ -8,13 +8,12 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kbq.answers import ReadsQueries
 from kbq.array_types import Floats
 from kbq.errors import QueryError
 from kbq.model import bert
@@ -212,6 +211,16 @@ def check_query(text: str) -> None:
             f'the query {_shown(text)} has nothing on one side of "[SEP]": write "subject [SEP] '
             'relation"'
         )
+
+
+class ReadsQueries(Protocol):
+    """The tokenizer of a network that reads queries."""
+
+    def ids_of(self, text: str) -> list[int]:
+        """Return token ids. Raises QueryError if the network cannot read the text."""
+
+    def is_short_enough(self, text: str) -> bool:
+        """Whether a text fits the network."""
 
 
 def readable_queries(

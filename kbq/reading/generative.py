@@ -15,13 +15,14 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from kbq.answers import Answer, Unit
+from kbq.answers import Answer
 from kbq.errors import ModelError, QueryError
 from kbq.model.backbone import hugging_face, model_folder, readable_checkpoint, reading
 from kbq.model.devices import autocast, choose_device
 from kbq.model.model_folder import CONFIG
 from kbq.model.queries import check_query
 from kbq.reading.reader import Reader, best_of_each
+from kbq.search.options import Unit
 from kbq.storage.machine import available_memory
 from kbq.storage.records import read_object
 

@@ -16,12 +16,13 @@ from typing import Annotated, Self
 import numpy as np
 from msgspec import Meta
 
-from kbq.answers import Answer, Purpose
+from kbq.answers import Answer
 from kbq.array_types import Bools, Doubles, Floats
 from kbq.errors import ModelError
 from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
 from kbq.reading.reranker import Candidate, meanings
+from kbq.search.options import Purpose
 from kbq.storage.reading import reading_problem
 from kbq.storage.records import OtherFormatError, read_record, write_record
 from kbq.storage.writing import writing_to

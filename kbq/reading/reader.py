@@ -26,7 +26,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from kbq.answers import Answer, Unit
+from kbq.answers import Answer
 from kbq.array_types import Floats
 from kbq.corpus.pages import content_start
 from kbq.errors import ModelError, QueryError
@@ -63,6 +63,7 @@ from kbq.model.model_folder import (
 )
 from kbq.model.queries import QueryTokenizer, marker_tokens
 from kbq.model.tokenizer import Tokens, Window, cut, tokenize
+from kbq.search.options import Unit
 from kbq.search.spans import best_ends
 from kbq.storage.folders import files_for
 from kbq.storage.machine import give_memory_back

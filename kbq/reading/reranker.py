@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from kbq.answers import N_RERANKED, WORDS_ALONE, Answer, SearchOptions, Unit
+from kbq.answers import Answer
 from kbq.english.countries import ADJECTIVES, ASKS_FOR_A_COUNTRY, NAMES
 from kbq.english.kinship import KIN, RELATIVES, is_other_kin, is_own_name
 from kbq.english.statements import (
@@ -34,6 +34,7 @@ from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
 from kbq.reading.phrase_windows import Excerpt, judge_around
 from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_each, judge_digest
+from kbq.search.options import N_RERANKED, WORDS_ALONE, SearchOptions, Unit
 from kbq.text.normal_answers import normalise_answer
 from kbq.text.normal_forms import IN_BRACKETS, normalised
 from kbq.text.queries import Query, relation_key

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kbq.answers import Answer, StrongTerms, Unit, WordBackend
+from kbq.answers import Answer, StrongTerms
 from kbq.array_types import Floats
 from kbq.dump.manifest import Manifest
 from kbq.dump.page_directory import PagePlace
@@ -22,6 +22,7 @@ from kbq.dump.shards import Shard
 from kbq.errors import QueryError
 from kbq.index.base import Bonus, Index
 from kbq.index.inner_products import rounded_for_exact_sums
+from kbq.search.options import Unit, WordBackend
 from kbq.search.spans import Spans, TextOf, Units, best_units, find_spans, shared_texts
 from kbq.text.normal_forms import folded
 from kbq.text.queries import MARKERS, Query
@@ -37,10 +38,6 @@ from kbq.words.bm25 import (
 from kbq.words.impacts import PieceTokenizer, SentenceImpacts
 from kbq.words.names import NOWHERE, Names, Naming
 
-# What a point of each source adds to the score of a phrase, times the `lexical_factor` of the query
-# encoder, which is 0.5 for the default model. docs/notebook/decisions.md says how they were chosen.
-BM25_WEIGHT = 8.0
-SPARTA_WEIGHT = 4.0
 NAMESAKES = 64  # paragraphs of pages with one title that are looked at
 # Words with a capital of a question that may begin a name, and words of a name.
 MOST_NAMES = 8

@@ -26,11 +26,12 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kbq.answers import Answer, Unit
+from kbq.answers import Answer
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.english.sentences import sentence_bounds
 from kbq.index.base import MAX_TOKENS, Candidates, ranges, slices
+from kbq.search.options import Unit
 
 Products = Callable[[Rows, Rows, Floats | Doubles], Floats]  # same call as `Shard.products`
 RANGES = 4096  # compared together

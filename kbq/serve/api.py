@@ -23,9 +23,10 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 import kbq
-from kbq.answers import CONTEXT, Result, SearchOptions
+from kbq.answers import CONTEXT, Result
 from kbq.errors import KbqError
 from kbq.options import declared
+from kbq.search.options import SearchOptions
 from kbq.serve import problems
 from kbq.serve.filling import Services, WithServices
 from kbq.serve.guard import refuse_host, refuse_key

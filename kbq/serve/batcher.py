@@ -19,8 +19,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, Self, TypeVar
 
-from kbq.answers import Answer, Result, SearchOptions
+from kbq.answers import Answer, Result
 from kbq.kb import KnowledgeBase
+from kbq.search.options import SearchOptions
 from kbq.serve.knowledge_bases import OpenedKb
 from kbq.serve.problems import LateError, Metrics, OverloadedError, cost, weight
 from kbq.serve.settings import SERVICE

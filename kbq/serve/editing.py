@@ -27,8 +27,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from kbq.answers import DocumentOptions
 from kbq.corpus.documents import LOCK, OTHERS, is_document
+from kbq.corpus.options import DocumentOptions
 from kbq.corpus.readers import preview, read_corpus
 from kbq.corpus.reading import INSTALL, lacks_library
 from kbq.dump.building import OtherCorpusError

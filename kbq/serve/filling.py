@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from kbq.answers import N_RERANKED, TOP, Answer, SearchOptions
+from kbq.answers import Answer
 from kbq.kb import KnowledgeBase
+from kbq.search.options import N_RERANKED, SearchOptions
 from kbq.search.search import BATCH
 from kbq.serve.batcher import Batcher
 from kbq.serve.knowledge_bases import KnowledgeBases, OpenedKb
@@ -19,7 +20,7 @@ from kbq.serve.settings import ServeSettings
 from kbq.tables.claims import Claim
 from kbq.tables.deciding import Decider
 from kbq.tables.fill import Filling
-from kbq.tables.options import MIN_PROBABILITY, FillOptions
+from kbq.tables.options import MIN_PROBABILITY, TOP, FillOptions
 from kbq.tables.outputs import views
 from kbq.tables.relations import Relation, Slot, relations_of
 from kbq.tables.run import AnswerCache

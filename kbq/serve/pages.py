@@ -18,11 +18,12 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
 
 import kbq
-from kbq.answers import CONTEXT, Answer, SearchOptions, percentage
+from kbq.answers import CONTEXT, Answer, percentage
 from kbq.asking.searcher import Searcher
 from kbq.corpus.pages import SAFE
 from kbq.dump.page_directory import Titles
 from kbq.errors import KbqError
+from kbq.search.options import SearchOptions
 from kbq.serve.api import ClientObject, KbName, QNumber, json_only, relations_asked
 from kbq.serve.documents import documents_of
 from kbq.serve.filling import Services, WithServices

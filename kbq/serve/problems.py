@@ -17,8 +17,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.responses import Response
 
-from kbq.answers import N_RERANKED, SearchOptions
 from kbq.errors import MOST_PROBLEMS, KbqError, KnowledgeBaseError, ModelError
+from kbq.search.options import N_RERANKED, SearchOptions
 from kbq.search.search import BATCH
 from kbq.text.normal_forms import without_surrogates
 

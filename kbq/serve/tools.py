@@ -18,10 +18,10 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 import kbq
-from kbq.answers import SearchOptions
 from kbq.corpus.pages import Page
 from kbq.errors import MOST_PROBLEMS, KbqError
 from kbq.model.queries import readable_queries
+from kbq.search.options import SearchOptions
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import Services, SlotFiller
 from kbq.serve.knowledge_bases import ServedKb

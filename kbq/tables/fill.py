@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import kbq
-from kbq.answers import N_RERANKED, Answer, ReadsQueries, SearchOptions
+from kbq.answers import Answer
 from kbq.asking.searcher import Searcher
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError, QueryError
+from kbq.model.queries import ReadsQueries
+from kbq.search.options import N_RERANKED, SearchOptions
 from kbq.search.search import BATCH
 from kbq.storage.paths import as_path
 from kbq.storage.reports import Note, unheard
@@ -33,7 +35,7 @@ from kbq.tables.deciding import (
     without_value,
 )
 from kbq.tables.lessons import Judged, learned
-from kbq.tables.options import FillOptions
+from kbq.tables.options import SUBJECT, FillOptions
 from kbq.tables.outputs import table_format
 from kbq.tables.relations import Relation, Slot, relations_of
 from kbq.tables.run import AnswerCache, FillRun
@@ -583,7 +585,7 @@ def best_known(
     return [(hit, len(likely[hit.name]) / max(1, len(chosen)), len(chosen)) for hit in ranked]
 
 
-def every_page(kb: Searcher, subject: str = "subject") -> list[Row]:
+def every_page(kb: Searcher, subject: str = SUBJECT) -> list[Row]:
     """Return a row for each page that may be an answer: its id, and its title as the subject."""
     return [
         {PAGE_ID: page_id, subject: title} for page_id, title in Pages(kb.shards).visible_names()

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from kbq.answers import TOP, Backend, RankKwargs, SearchOptions
 from kbq.errors import KbqError, QueryError
 from kbq.options import Option, check, chosen, refuse_unknown_options
+from kbq.search.options import Backend, RankKwargs, SearchOptions
 from kbq.storage.paths import as_path
 from kbq.text.normal_forms import EMPTY
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kbq.asking.searcher import Searcher
 
 MIN_PROBABILITY = 0.5
+SUBJECT = "subject"  # what tables call the column of subjects
+TOP = 3  # alternatives that `kbq fill` keeps
 Dates = Literal["text", "iso", "edtf"]
 Values = Literal["one", "many"]
 
@@ -28,7 +30,7 @@ class FillOptions:
     Raises KbqError if a value has no meaning, or two exclude each other.
     """
 
-    subject: Annotated[str, Option("The column of subjects.")] = "subject"
+    subject: Annotated[str, Option("The column of subjects.")] = SUBJECT
     values: Annotated[Values, Option("Fill in the best value, or all that are likely enough.")] = (
         "one"
     )

@@ -23,6 +23,7 @@ from kbq.kilt.analysis import Cell, Form, ScoreTable
 from kbq.kilt.confidence import coverage_at
 from kbq.storage.rows import empty_markers
 from kbq.tables.claims import Claim
+from kbq.tables.options import SUBJECT
 from kbq.tables.tables import Row, Table, read_table, subject_of, texts_of
 from kbq.tables.values import keys_of
 from kbq.text.normal_forms import normalised
@@ -40,9 +41,7 @@ ALL = "all slots"
 RELATIONS = "mean of relations"
 
 
-def read_value_sets(
-    path: Path, subject: str = "subject", relations: Sequence[str] = ()
-) -> ValueSets:
+def read_value_sets(path: Path, subject: str = SUBJECT, relations: Sequence[str] = ()) -> ValueSets:
     """Read the values of a file, by subject and relation; see `value_sets_of`."""
     return value_sets_of(read_table(path), path, subject, relations)
 
@@ -217,7 +216,7 @@ class TableScores:
 
 
 def evaluate_table(
-    filled: Path, gold: Path, subject: str = "subject", relations: Sequence[str] = ()
+    filled: Path, gold: Path, subject: str = SUBJECT, relations: Sequence[str] = ()
 ) -> TableScores:
     """Score a filled table, or a file of claims, against gold data in one of the module's formats.
 

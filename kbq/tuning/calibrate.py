@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kbq.answers import Answer, Purpose, SearchOptions
+from kbq.answers import Answer
 from kbq.array_types import Bools, Doubles, Rows
 from kbq.asking.searcher import Searcher
 from kbq.english.sentences import sentence_bounds
@@ -51,6 +51,7 @@ from kbq.reading.probability import (
 )
 from kbq.reading.reader import POINTS, PhraseJudge, RelationJudge
 from kbq.reading.reranker import answers_in, rerank
+from kbq.search.options import Purpose, SearchOptions
 from kbq.search.search import BATCH
 from kbq.storage.folders import make_folders
 from kbq.storage.reading import file_digest
@@ -61,7 +62,7 @@ from kbq.text.normal_answers import normalise_answer
 from kbq.text.whole_words import whole_words
 from kbq.training.losses import marginal_losses
 from kbq.training.output_folder import versions
-from kbq.training.settings import HIDDEN
+from kbq.tuning.settings import HIDDEN
 from kbq.tuning.triples import DECIDED, GoldQuery, pages_of, read_triples, sample_by_relation
 
 DEEPER = 4  # times as many phrases are searched for, where pages are hidden

@@ -13,7 +13,6 @@ from typing import NamedTuple, Self
 
 import torch
 
-from kbq.answers import SearchOptions
 from kbq.asking.searcher import Searcher
 from kbq.errors import TrainingError
 from kbq.kilt.records import Gold
@@ -21,12 +20,12 @@ from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.kilt.task import Task
 from kbq.model.model_folder import write_config
 from kbq.reading.probability import CALIBRATION, CALIBRATION_OF_CELLS
+from kbq.search.options import SearchOptions
 from kbq.storage.paths import as_path
 from kbq.storage.reading import file_digest
 from kbq.storage.reports import Note, Report, silent
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
-from kbq.training.settings import FinetuningSettings, Objective
 from kbq.tuning.calibrate import (
     JudgedAnswer,
     judge,
@@ -44,6 +43,7 @@ from kbq.tuning.labels import (
     with_page_ids,
 )
 from kbq.tuning.loop import DevScorer, Distillation, Finetuner, best_epoch, hybrid
+from kbq.tuning.settings import FinetuningSettings, Objective
 from kbq.tuning.triples import (
     GoldQuery,
     other_queries,

@@ -24,7 +24,7 @@ from kbq.kilt.task import Task
 from kbq.search.search import batch_spans
 from kbq.search.spans import reach
 from kbq.text.normal_answers import normalise_answer
-from kbq.training.settings import Objective
+from kbq.tuning.settings import Objective
 from kbq.tuning.triples import pages_of
 
 MOST_GOLDS = 20  # occurrences of a query's answers on its gold pages

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import kl_div
 from torch.nn.utils.rnn import pad_sequence
 
-from kbq.answers import Answer, SearchOptions
+from kbq.answers import Answer
 from kbq.array_types import Bools, Doubles, Rows
 from kbq.asking.searcher import Searcher
 from kbq.kilt.records import Gold, Guess
@@ -31,12 +31,12 @@ from kbq.kilt.scores import DOWNSTREAM_NAMES, downstream_row
 from kbq.kilt.task import AnswerKind, Task
 from kbq.model.devices import autocast, padded
 from kbq.model.queries import QueryEncoder
-from kbq.search.search import BATCH, BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.search.options import BM25_WEIGHT, SPARTA_WEIGHT, SearchOptions
+from kbq.search.search import BATCH
 from kbq.storage.reports import Report, silent
 from kbq.text.queries import Query
 from kbq.training.engine import Run
 from kbq.training.losses import marginal_losses
-from kbq.training.settings import FinetuningSettings, Term
 from kbq.tuning.labels import (
     CodedRows,
     Labeller,
@@ -48,6 +48,7 @@ from kbq.tuning.labels import (
     retrieve,
     vectors,
 )
+from kbq.tuning.settings import FinetuningSettings, Term
 from kbq.tuning.triples import GoldQuery, pages_of
 
 LAST = 1 / 3  # share of the layers that are tuned, unless nothing is to be kept

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from kbq.array_types import Floats
 from kbq.dump.manifest import Manifest, changing, write_manifest
-from kbq.dump.options import TERMS
 from kbq.dump.shards import Shard, ShardEntry
 from kbq.english.sentences import sentence_bounds
 from kbq.errors import KnowledgeBaseError, ModelError
@@ -43,7 +42,7 @@ def add_sparta(
     folder: Path,
     manifest: Manifest,
     model: SpartaModel,
-    k: int = TERMS,
+    k: int,
     report: Report = silent,
 ) -> Manifest:
     """Index all shards, and write the tokenizer; return the new manifest, which the caller writes.
@@ -199,7 +198,7 @@ def compact_sparta(
 def index_sparta(
     folder: Path,
     model: str | Path,
-    terms: int = TERMS,
+    terms: int,
     device: str = "auto",
     report: Report = silent,
 ) -> int:

@@ -9,7 +9,8 @@ import pytest
 from killed import Killed
 
 from kbq.augmentation import augment as augmenting
-from kbq.augmentation.augment import AugmentationOutcome, augment
+from kbq.augmentation.augment import AugmentationOutcome
+from kbq.augmentation.options import AugmentOptions
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
 from kbq.errors import KbqError, TrainingError
@@ -19,7 +20,13 @@ from kbq.training.batches import Repairs, read_examples
 
 from .conftest import QUESTION, sentence
 
-Asked = dict[str, Any]  # arguments of `augment`
+Asked = dict[str, Any]  # arguments of `augment`, and options
+
+
+def augment(corpus: Path, out: Path, **asked: Any) -> AugmentationOutcome:
+    """Make examples with options that are given by name."""
+    others = {name: asked.pop(name) for name in ("device", "report") if name in asked}
+    return augmenting.augment(corpus, out, AugmentOptions(**asked), **others)
 
 
 @pytest.fixture

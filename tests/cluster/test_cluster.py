@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 import kbq
-from kbq.answers import IndexKind, SearchOptions, Unit
+from kbq.answers import IndexKind
 from kbq.asking.searcher import SearchTarget
 from kbq.corpus.pages import Page
 from kbq.errors import ClusterError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
+from kbq.search.options import SearchOptions, Unit
 from kbq.serve.knowledge_bases import Folder
 
 from .conftest import HEAD, QUERIES, Nodes, actors_of, process_of, snapshot

@@ -7,7 +7,8 @@ import pytest
 from command_line import Run
 
 from kbq.errors import KbqError
-from kbq.training.settings import PAPER, PAPER_TUNING, FinetuningSettings, TrainingSettings
+from kbq.training.settings import PAPER, TrainingSettings
+from kbq.tuning.settings import PAPER_TUNING, FinetuningSettings
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from kbq.answers import CorpusFormat, DocumentOptions
+from kbq.corpus.options import CorpusFormat, DocumentOptions
 from kbq.corpus.pages import Page, Paragraph, checked_pages
 from kbq.corpus.readers import read_corpus
 from kbq.errors import CorpusError, KbqError

@@ -14,7 +14,7 @@ from reportlab.pdfgen.canvas import Canvas
 from typer.testing import CliRunner
 
 from cli import app
-from kbq.answers import DocumentOptions
+from kbq.corpus.options import DocumentOptions
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import preview, read_corpus
 from kbq.corpus.reading import (

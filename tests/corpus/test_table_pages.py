@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq.answers import CorpusColumns, DocumentOptions
+from kbq.corpus.options import CorpusColumns, DocumentOptions
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import preview, read_corpus
 from kbq.errors import CorpusError

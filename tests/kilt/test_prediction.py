@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from kbq.answers import Answer, Backend, BuiltKind, Result, SearchFacts, SearchOptions
+from kbq.answers import Answer, BuiltKind, Result
+from kbq.asking.plan import SearchFacts
 from kbq.errors import KbqError, QueryError
 from kbq.kilt.prediction import PredictionOutcome, Predictor
 from kbq.kilt.task import Task, question, slot_with
+from kbq.search.options import Backend, SearchOptions
 from kbq.search.search import BATCH
 from kbq.storage.reading import file_digest
 from kbq.storage.writing import writing_alone

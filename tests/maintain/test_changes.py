@@ -12,7 +12,6 @@ import pytest
 from kb_files import snapshot
 
 import kbq
-from kbq.answers import Backend, SearchOptions
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import STATE, read_manifest
 from kbq.dump.page_encoder import StartEncoders, encode_blocks
@@ -21,6 +20,7 @@ from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.maintain import compact
 from kbq.model.model import Model
+from kbq.search.options import Backend, SearchOptions
 from kbq.storage.seals import read_seal, seal_folder
 from kbq.text.queries import Query
 from kbq.words.sparta import SpartaModel

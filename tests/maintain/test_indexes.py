@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.answers import Backend, BuiltKind, SearchOptions, Unit
+from kbq.answers import BuiltKind
 from kbq.asking.searcher import SearchTarget
 from kbq.corpus.pages import Page
 from kbq.description import index_facts
@@ -23,6 +23,7 @@ from kbq.kb import KnowledgeBase
 from kbq.maintain import indexes
 from kbq.maintain.indexes import IndexSpec, add_index
 from kbq.model.model import Model
+from kbq.search.options import Backend, SearchOptions, Unit
 from kbq.text.queries import Query
 from kbq.words.bm25 import index_bm25
 

@@ -16,6 +16,7 @@ from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.maintain.merge import merge
+from kbq.maintain.options import TERMS
 from kbq.model.model import Model
 from kbq.model.tokenizer import WindowShape
 from kbq.storage.writing import writing_alone
@@ -103,13 +104,13 @@ def test_learned_impacts_stay_behind(
     sparta.network.bias.data.fill_(-3.0)
     sparta.save(tmp_path / "sparta")
     for folder in parts:
-        index_sparta(folder, tmp_path / "sparta", device="cpu")
+        index_sparta(folder, tmp_path / "sparta", TERMS, "cpu")
     assert not merge(tmp_path / "whole", parts).sparta
     assert list((tmp_path / "whole").rglob("sparta*")) == []
-    index_sparta(tmp_path / "whole", tmp_path / "sparta", device="cpu")
+    index_sparta(tmp_path / "whole", tmp_path / "sparta", TERMS, "cpu")
     assert len(list((parts[0] / "shard-00000").glob("sparta-*"))) == 1
     shutil.copytree(kb.folder, tmp_path / "one")
-    index_sparta(tmp_path / "one", tmp_path / "sparta", device="cpu")
+    index_sparta(tmp_path / "one", tmp_path / "sparta", TERMS, "cpu")
     found, true = (
         KnowledgeBase.open(tmp_path / name, device="cpu").query(TEXTS, 5, "paragraph", "sparta")
         for name in ("whole", "one")

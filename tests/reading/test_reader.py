@@ -18,15 +18,16 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from kbq.answers import Answer, Backend
+from kbq.answers import Answer
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import read_manifest
 from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
+from kbq.maintain.options import TERMS
 from kbq.model.model import Model
 from kbq.model.tokenizer import tokenize
 from kbq.reading.reader import Reader
-from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.search.options import BM25_WEIGHT, SPARTA_WEIGHT, Backend
 from kbq.words.impacts import index_sparta
 from kbq.words.sparta import SpartaConfig, SpartaModel
 
@@ -171,7 +172,7 @@ def test_what_the_search_says_is_added(
     model.config = replace(model.config, lexical_factor=0.5)
     KnowledgeBase.build(pages, tmp_path / "kb", model)
     SpartaModel.new(str(checkpoint), SpartaConfig()).save(tmp_path / "sparta")
-    index_sparta(tmp_path / "kb", tmp_path / "sparta", device="cpu")
+    index_sparta(tmp_path / "kb", tmp_path / "sparta", TERMS, "cpu")
     kb = KnowledgeBase(tmp_path / "kb", read_manifest(tmp_path / "kb"), model)
     query = "the river of Paris"
     retrieved = kb.query([query], 4, "paragraph", backend)[0]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from kbq.answers import N_RERANKED, Answer, SearchOptions, Unit
+from kbq.answers import Answer
 from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.reading import phrase_windows
@@ -24,6 +24,7 @@ from kbq.reading.reranker import (
     in_order,
     says_nothing,
 )
+from kbq.search.options import N_RERANKED, SearchOptions, Unit
 from kbq.text.queries import Query
 
 QUERIES = [

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 from random_queries import WORDS, random_queries
 
-from kbq.answers import Answer, Backend, BuiltKind, SearchOptions, Unit
+from kbq.answers import Answer, BuiltKind
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
 from kbq.index import base, cells, factory
@@ -20,6 +20,7 @@ from kbq.index.factory import open_index
 from kbq.kb import KnowledgeBase
 from kbq.maintain import indexes
 from kbq.model.model import Model
+from kbq.search.options import Backend, SearchOptions, Unit
 from kbq.search.search import LexicalScores, SearchContext, Wanted, merged, search
 from kbq.text.queries import Query
 

@@ -8,11 +8,12 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from kbq.answers import Answer, Backend, Unit
+from kbq.answers import Answer
 from kbq.corpus.pages import Page, Paragraph
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
+from kbq.search.options import Backend, Unit
 from kbq.search.search import LexicalScores, SummedBonus
 from kbq.text.queries import Query
 from kbq.words.bm25 import RELATION, query_words

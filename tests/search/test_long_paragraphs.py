@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbq.answers import Backend, Unit
 from kbq.corpus.pages import Page
 from kbq.dump.shards import Texts
 from kbq.english.sentences import sentence_bounds
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
+from kbq.search.options import Backend, Unit
 from kbq.search.spans import RangesTaken, Sentences
 
 RANGES = st.lists(

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from paragraphs import EncodedParagraph
 
-from kbq.answers import Answer, Unit
+from kbq.answers import Answer
 from kbq.corpus.pages import Page
 from kbq.dump import building
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search import search as search_module
+from kbq.search.options import Unit
 from kbq.search.search import search
 from kbq.search.spans import Sentences, Spans, best_units, paragraph_spans
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from kbq.answers import Answer, SearchOptions
+from kbq.answers import Answer
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.reading.probability import FEATURES, Calibration
+from kbq.search.options import SearchOptions
 from kbq.serve.batcher import Batcher, _Queries
 from kbq.serve.filling import TABLES, TableFiller
 from kbq.serve.knowledge_bases import Folder, OpenedKb, ServedKb

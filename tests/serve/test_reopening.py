@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kbq.answers import SearchOptions
 from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
+from kbq.search.options import SearchOptions
 from kbq.search.search import BATCH
 from kbq.serve import knowledge_bases
 from kbq.serve.batcher import Batcher

@@ -12,11 +12,12 @@ import pytest
 from killed import Killed
 
 import kbq
-from kbq.answers import Answer, SearchOptions
+from kbq.answers import Answer
 from kbq.asking import searcher
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.reading.probability import own_calibration
+from kbq.search.options import SearchOptions
 from kbq.storage.reports import unheard
 from kbq.tables import fill as tables_fill
 from kbq.tables.claims import Claim

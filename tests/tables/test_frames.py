@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kbq.answers import SearchOptions
 from kbq.errors import KbqError, QueryError
+from kbq.search.options import SearchOptions
 from kbq.tables.tables import Table
 
 pandas: Any = pytest.importorskip("pandas")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kbq.answers import N_RERANKED, SearchOptions
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
+from kbq.search.options import N_RERANKED, SearchOptions
 from kbq.tables.run import AnswerCache
 from kbq.text.queries import Query
 

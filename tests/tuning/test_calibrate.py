@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kbq.answers import Purpose, SearchOptions
 from kbq.errors import KbqError, QueryError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.reading.probability import FEATURES, Calibration
+from kbq.search.options import Purpose, SearchOptions
 from kbq.tuning.calibrate import (
     FOLDS,
     JudgedAnswer,

@@ -17,7 +17,6 @@ import pytest
 import torch
 from killed import Killed
 
-from kbq.answers import SearchOptions
 from kbq.commands.teach import finetuning_lines
 from kbq.dump.manifest import read_manifest, write_manifest
 from kbq.errors import KbqError, ModelError, TrainingError
@@ -25,6 +24,7 @@ from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.task import Task
 from kbq.model.model import Model
+from kbq.search.options import SearchOptions
 from kbq.training import engine
 from kbq.training.engine import StepReport
 from kbq.tuning.finetune import FinetuningOutcome

@@ -21,9 +21,9 @@ from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.task import Task
 from kbq.training import engine
 from kbq.training.engine import StepReport
-from kbq.training.settings import FinetuningSettings, Objective, Term
 from kbq.tuning.labels import Labeller, PreparedQuery, joined, phrases_of, retrieve, vectors
 from kbq.tuning.loop import Distillation, Finetuner
+from kbq.tuning.settings import FinetuningSettings, Objective, Term
 from kbq.tuning.triples import pages_of
 
 SETTINGS = FinetuningSettings(k=10, epochs=3, batch=5, learning_rate=1e-3, patience=99)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from kbq.answers import SearchOptions
 from kbq.commands.teach import finetuning_lines
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold
 from kbq.reading import reranker
 from kbq.reading.reader import PhraseJudge
+from kbq.search.options import SearchOptions
 from kbq.tuning import calibrate as module
 from kbq.tuning.calibrate import (
     Label,

@@ -11,14 +11,15 @@ import pytest
 from killed import Killed
 from paragraphs import EncodedParagraph, write_shard
 
-from kbq.answers import Backend, SearchOptions
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import Manifest, read_manifest
 from kbq.dump.shards import Counts, Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.maintain.options import TERMS
 from kbq.model.model import Model
 from kbq.model.tokenizer import WindowShape
+from kbq.search.options import Backend, SearchOptions
 from kbq.text.queries import Query
 from kbq.words import impacts as impacts_module
 from kbq.words.impacts import (
@@ -90,7 +91,7 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
     sparta: SpartaModel, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(impacts_module, "BLOCK", 1)
-    folder = sparta_folder(tmp_path / "shard-00000", add_sparta(tmp_path, manifest, sparta))
+    folder = sparta_folder(tmp_path / "shard-00000", add_sparta(tmp_path, manifest, sparta, TERMS))
     whole = content(folder)
     shutil.rmtree(folder)
     encoded: list[int] = []
@@ -103,7 +104,7 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
             raise Killed
 
     with pytest.raises(Killed):
-        add_sparta(tmp_path, manifest, sparta, report=report)
+        add_sparta(tmp_path, manifest, sparta, TERMS, report=report)
     assert not folder.exists()
     read: list[int] = []
 
@@ -113,7 +114,7 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
 
     original = impacts_module._write_block
     monkeypatch.setattr(impacts_module, "_write_block", write_block)
-    add_sparta(tmp_path, manifest, sparta, report=report)
+    add_sparta(tmp_path, manifest, sparta, TERMS, report=report)
     assert (read, encoded) == ([2], [1, 2, 1, 2, 3])
     assert content(folder) == whole
     assert [path.name for path in tmp_path.glob("shard-00000/sparta*")] == [folder.name]
@@ -123,12 +124,12 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
 def test_a_shard_that_has_its_impacts_keeps_them(
     sparta: SpartaModel, manifest: Manifest, tmp_path: Path
 ) -> None:
-    folder = sparta_folder(tmp_path / "shard-00000", add_sparta(tmp_path, manifest, sparta))
+    folder = sparta_folder(tmp_path / "shard-00000", add_sparta(tmp_path, manifest, sparta, TERMS))
     before = (folder / "weights.npy").stat().st_mtime_ns
-    add_sparta(tmp_path, manifest, sparta)
+    add_sparta(tmp_path, manifest, sparta, TERMS)
     assert (folder / "weights.npy").stat().st_mtime_ns == before
     (folder / "weights.npy").write_bytes(b"")
-    add_sparta(tmp_path, manifest, sparta)
+    add_sparta(tmp_path, manifest, sparta, TERMS)
     assert (folder / "weights.npy").stat().st_size > 0
 
 
@@ -167,7 +168,7 @@ def test_others_are_made_beside_those_that_answer(
 def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_path: Path) -> None:
     kb = shutil.copytree(kb_folder, tmp_path / "kb")
     sparta.save(tmp_path / "m")
-    index_sparta(kb, tmp_path / "m")
+    index_sparta(kb, tmp_path / "m", TERMS)
     shutil.rmtree(kb / f"sparta-{read_manifest(kb).sparta}")
     with pytest.raises(
         KnowledgeBaseError, match=r"seal.json is missing: `kbq index sparta .* MODEL`"

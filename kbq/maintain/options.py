@@ -5,7 +5,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
-from kbq.answers import CorpusColumns, CorpusFormat, DocumentOptions, WantedKind
+from kbq.answers import WantedKind
+from kbq.corpus.options import CorpusColumns, CorpusFormat, DocumentOptions
 from kbq.errors import KnowledgeBaseError
 from kbq.options import Option, check, refuse_unknown_options
 from kbq.storage.paths import as_path
