@@ -16,7 +16,7 @@ from measuring import arguments, records_of
 from kbq.answers import Answer
 from kbq.kb import KnowledgeBase
 from kbq.sample_kb import ARTICLES
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 
 QUERIES = ARTICLES.with_name("queries.jsonl")
 DEPTH = 100

@@ -24,7 +24,7 @@ from kbq.reading.probability import FEATURES, features
 from kbq.reading.reranker import rerank
 from kbq.search.options import N_RERANKED, SearchOptions
 from kbq.search.search import BATCH
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 from kbq.text.queries import Query
 from kbq.tuning.triples import pages_of, read_triples
 

@@ -5,6 +5,7 @@ characters of one paragraph. `score`: higher is better; only the scores of one q
 can be compared.
 """
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -24,6 +25,7 @@ WeightType = Literal["float32", "int8"]
 CONTEXT = 500
 # Extra characters allowed so that a letter keeps its combining marks: Unicode's limit is 30.
 MOST_MARKS = 32
+KILT_MARKER = re.compile(r"\s*(Section::::[^\n]*|BULLET::::((-|\d+\.)(\s|$))?)\s*")
 JOINER = "\u200d"  # joins the parts of an emoji
 
 
@@ -231,6 +233,14 @@ class Result:
         return self.facts(context) | {
             "answers": [answer.to_dict(context) for answer in self.likely]
         }
+
+
+def content_start(text: str) -> int:
+    """Return where a paragraph's content begins, after the list marker that a KILT knowledge source
+    may have.
+    """
+    marker = KILT_MARKER.match(text)
+    return marker.end() if marker else 0
 
 
 def percentage(probability: float) -> str:

@@ -37,7 +37,7 @@ from kbq.reading.reranker import rerank
 from kbq.search.options import N_RERANKED, SearchOptions
 from kbq.search.search import BATCH
 from kbq.storage.reading import file_digest
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 from kbq.text.queries import Query
 from kbq.tuning.calibrate import JudgedAnswer, judge, write_calibration
 from kbq.tuning.triples import GoldQuery, read_triples

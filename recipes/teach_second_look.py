@@ -66,7 +66,7 @@ from kbq.reading.reader import (
     open_reader,
 )
 from kbq.storage.folders import make_folders, new_folder
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 from kbq.text.normal_forms import IN_BRACKETS
 from kbq.text.queries import Query, slot_of
 from kbq.text.whole_words import whole_words

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Self
 import jsonlines
 import torch
 
+from kbq.answers import content_start
 from kbq.augmentation.options import AugmentOptions, Negatives
-from kbq.corpus.pages import Page, content_start
+from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import is_knowledge_base
 from kbq.errors import ModelError, TrainingError
@@ -35,7 +36,7 @@ from kbq.search.search import BATCH
 from kbq.storage.folders import make_folders
 from kbq.storage.records import Summed, json_line
 from kbq.storage.writing import replacing, writing_to
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 from kbq.text.whole_words import whole_words
 from kbq.training.batches import Passage, TrainingQuery, read_examples
 from kbq.training.reader import read_answers

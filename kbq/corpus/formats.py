@@ -7,6 +7,7 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from kbq.answers import content_start
 from kbq.corpus.options import CorpusColumns
 from kbq.corpus.pages import (
     Page,
@@ -14,7 +15,6 @@ from kbq.corpus.pages import (
     as_paragraphs,
     blocks,
     clean_metadata,
-    content_start,
     page_id_of,
     wrong_field,
 )

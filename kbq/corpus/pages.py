@@ -28,7 +28,6 @@ _WANTED = "write text, a finite number, true, false, null, a list or an object"
 _NOT_IN_AN_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 BOLD = 7  # the level of a short line in bold letters, which may be a heading
-KILT_MARKER = re.compile(r"\s*(Section::::[^\n]*|BULLET::::((-|\d+\.)(\s|$))?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,14 +331,6 @@ class Contents:
     metadata: dict[str, object] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     window_title: str = ""  # title of an HTML page's window
-
-
-def content_start(text: str) -> int:
-    """Return where a paragraph's content begins, after the list marker that a KILT knowledge source
-    may have.
-    """
-    marker = KILT_MARKER.match(text)
-    return marker.end() if marker else 0
 
 
 def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Iterator[Page]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 from kbq.text.normal_forms import normalised
 
 TABLE = Path(__file__).with_name("countries.tsv")

@@ -18,7 +18,7 @@ from kbq.answers import Answer, is_likely
 from kbq.english.countries import ADJECTIVES, NAMES, countries_of_the_world
 from kbq.english.dates import date_around
 from kbq.english.quantities import quantity_around
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 from kbq.text.normal_forms import normalised
 
 # Kinds of things that a relation may have.

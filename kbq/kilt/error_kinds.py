@@ -31,7 +31,7 @@ from kbq.kilt.records import (
 )
 from kbq.kilt.scores import Pairs, evidence_sets, r_precision, rank_evidence
 from kbq.kilt.task import Task
-from kbq.text.normal_answers import normalise_answer, parts
+from kbq.text.answer_scores import normalise_answer, parts
 from kbq.text.normal_forms import is_normal, normal_form
 
 ErrorKind = Literal[

@@ -21,7 +21,7 @@ from kbq.kilt.analysis import Cell, ScoreTable
 from kbq.kilt.evaluation import write_qrels, write_run
 from kbq.storage.lines import read_lines
 from kbq.storage.records import json_line
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 from kbq.text.normal_forms import normal_form
 
 KS = (1, 5, 20, 100)  # depths of the top-k accuracy
@@ -218,9 +218,7 @@ def paragraph_of(item: records.JsonObject) -> str:
     return page if paragraph is None else f"{page}:{paragraph}"
 
 
-def score_passages(
-    questions: Sequence[Question], ks: Sequence[int] = KS
-) -> PassageScores:
+def score_passages(questions: Sequence[Question], ks: Sequence[int] = KS) -> PassageScores:
     """Score retrieved passages by the answers that they contain."""
     hits = dict.fromkeys(sorted(ks), 0)
     reciprocal_ranks = precisions = 0.0

@@ -26,8 +26,7 @@ from kbq.kilt.records import (
     read_guesses,
     source_of,
 )
-from kbq.text.answer_scores import AnswerScores, score_answer
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import AnswerScores, normalise_answer, score_answer
 from kbq.text.queries import slot_of
 
 Kind = Literal["downstream", "retrieval"]

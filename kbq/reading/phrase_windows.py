@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kbq.answers import Answer
-from kbq.corpus.pages import content_start
+from kbq.answers import Answer, content_start
 from kbq.index.base import MAX_TOKENS
 from kbq.model.bert import alike, batch_invariant_states, in_shape, is_batch_invariant, more_rows
 from kbq.model.devices import autocast, batch_tokens, buckets, readable_length

@@ -26,7 +26,7 @@ from kbq.search.options import Purpose
 from kbq.storage.reading import reading_problem
 from kbq.storage.records import OtherFormatError, read_record, write_record
 from kbq.storage.writing import writing_to
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 from kbq.text.queries import Query
 from kbq.text.whole_words import whole_words
 from kbq.words.names import LEAD, NOWHERE, Naming, SubjectName

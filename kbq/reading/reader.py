@@ -26,9 +26,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from kbq.answers import Answer
+from kbq.answers import Answer, content_start
 from kbq.array_types import Floats
-from kbq.corpus.pages import content_start
 from kbq.errors import ModelError, QueryError
 from kbq.model.backbone import (
     empty_backbone,

@@ -35,7 +35,7 @@ from kbq.model.model_folder import local_folder
 from kbq.reading.phrase_windows import Excerpt, judge_around
 from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_each, judge_digest
 from kbq.search.options import N_RERANKED, WORDS_ALONE, SearchOptions, Unit
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 from kbq.text.normal_forms import IN_BRACKETS, normalised
 from kbq.text.queries import Query, relation_key
 

@@ -34,8 +34,7 @@ from kbq.model.model import Model, encode_windows
 from kbq.model.tokenizer import tokenize, windows
 from kbq.search.search import SearchContext, search
 from kbq.search.spans import paragraph_spans
-from kbq.text.answer_scores import score_answer
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer, score_answer
 from kbq.training.batches import Passage, TrainingQuery, readable
 
 Edges = tuple[Bools, Bools]

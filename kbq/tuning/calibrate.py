@@ -57,8 +57,7 @@ from kbq.storage.folders import make_folders
 from kbq.storage.reading import file_digest
 from kbq.storage.reports import Note, unheard
 from kbq.storage.writing import writing_to
-from kbq.text.answer_scores import best_f1
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import best_f1, normalise_answer
 from kbq.text.whole_words import whole_words
 from kbq.training.losses import marginal_losses
 from kbq.training.output_folder import versions

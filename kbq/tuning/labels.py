@@ -23,7 +23,7 @@ from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.task import Task
 from kbq.search.search import batch_spans
 from kbq.search.spans import reach
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 from kbq.tuning.settings import Objective
 from kbq.tuning.triples import pages_of
 

@@ -7,7 +7,7 @@ import pytest
 from kbq.answers import Answer
 from kbq.english.countries import ADJECTIVES, NAMES
 from kbq.reading.reranker import meanings
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 from kbq.text.queries import Query
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from kbq.text.answer_scores import AnswerScores, best_f1, score_answer
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import AnswerScores, best_f1, normalise_answer, score_answer
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from kbq.commands.terminal import WHOLE, shortened
 from kbq.kilt import error_kinds
 from kbq.kilt.error_kinds import CONTROL, ErrorCase, bare, kind_of
 from kbq.kilt.records import as_short_json
-from kbq.text import normal_answers
-from kbq.text.answer_scores import best_f1, common_words, score_answer
-from kbq.text.normal_answers import normalise_answer, parts
+from kbq.text import answer_scores
+from kbq.text.answer_scores import best_f1, common_words, normalise_answer, parts, score_answer
 
 TEXTS = st.text(st.sampled_from("ab TheΣé\u0301.,(1230 \n\u3000-"), max_size=40)
 LISTS = st.lists(TEXTS.map(str.strip).filter(bool), min_size=1, max_size=4)
@@ -60,15 +59,15 @@ def old_kind(answer: str, golds: frozenset[str], has_pages: bool) -> str:
 @settings(max_examples=200)
 def test_scores_are_those_of_the_old_rules(part: int, answer: str, golds: list[str]) -> None:
     answer = answer.strip() or "x"
-    normal = normal_answers._normal_answer(answer)
+    normal = answer_scores._normal_answer(answer)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(normal_answers, "LONG_PART", part)
+        patch.setattr(answer_scores, "LONG_PART", part)
         assert "".join(parts(answer)) == answer
         assert normalise_answer(answer) == normal
         assert score_answer(answer, golds) == (
             float(answer in golds),
-            float(normal in [normal_answers._normal_answer(gold) for gold in golds]),
-            max(old_f1(normal, normal_answers._normal_answer(gold)) for gold in golds),
+            float(normal in [answer_scores._normal_answer(gold) for gold in golds]),
+            max(old_f1(normal, answer_scores._normal_answer(gold)) for gold in golds),
             max(old_rouge(answer, gold) for gold in golds),
         )
         for has_pages in (False, True):

@@ -12,8 +12,7 @@ from kbq.errors import EvaluationError
 from kbq.kilt.scores import OFFICIAL, Rules
 from kbq.kilt.scores import score as score_files
 from kbq.kilt.submission import validate
-from kbq.text.answer_scores import score_answer
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer, score_answer
 
 Write: TypeAlias = Callable[..., Path]
 Score: TypeAlias = Callable[..., dict[str, float]]

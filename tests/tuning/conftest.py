@@ -16,7 +16,7 @@ from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.model.model import Model
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 
 MODULE = importlib.import_module("kbq.tuning.finetune")
 LegalSpans = Callable[[Shard, int], list[tuple[int, int, str]]]

@@ -11,7 +11,7 @@ from paragraphs import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
-from kbq.text.normal_answers import normalise_answer
+from kbq.text.answer_scores import normalise_answer
 from kbq.tuning.labels import MOST_GOLDS, Labeller, phrases_of
 
 Spans = Callable[..., list[tuple[int, int, str]]]
