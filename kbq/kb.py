@@ -20,16 +20,11 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from kbq.answers import Answer, Answers, AnswersOfEach, Facts, PageName, Result, StrongTerms
 from kbq.asking.searcher import Searcher, SearchTarget, SearchTargetKwargs
 from kbq.dump.manifest import read_manifest
-from kbq.dump.page_encoder import processes
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import build_missing
-from kbq.maintain.build import build
 from kbq.maintain.changes import NOTHING_DONE, Changes, Outcome
-from kbq.maintain.compact import compact
 from kbq.maintain.delete import delete, page_ids
-from kbq.maintain.indexes import IndexSpec, add_index
 from kbq.maintain.options import RECALL, TERMS, BuildKwargs, SyncKwargs, UpdateKwargs, build_options
-from kbq.maintain.update import update
 from kbq.model.model import Model, model_of
 from kbq.model.queries import readable_queries
 from kbq.options import refuse_unknown_options
@@ -156,6 +151,9 @@ class KnowledgeBase:
             CorpusError: the corpus cannot be read; nothing is published.
             ClusterError: the cluster cannot be used.
         """
+        from kbq.dump.page_encoder import processes
+        from kbq.maintain.build import build
+
         folder = as_path(folder, "the folder of a knowledge base")
         settings, reports = build_options(options, BuildKwargs)
         start_encoders = processes(settings.workers)
@@ -797,6 +795,9 @@ class KnowledgeBase:
         return self._updated(corpus, options, delete_missing=True)
 
     def _updated(self, corpus: Corpus, words: Mapping[str, Any], delete_missing: bool) -> Self:
+        from kbq.dump.page_encoder import processes
+        from kbq.maintain.update import update
+
         options, others = build_options(words, SyncKwargs if delete_missing else UpdateKwargs)
         with _told(f"updating {self.folder}", others) as reported:
             manifest, changes, bad_lines = update(
@@ -841,6 +842,8 @@ class KnowledgeBase:
         nothing that a deleted page said. Raises KnowledgeBaseError if the folder is in use or
         cannot be written, or an update is unfinished.
         """
+        from kbq.maintain.compact import compact
+
         with LateBar(f"compacting {self.folder}") as bar:
             manifest = compact(
                 self._changeable, lambda: self.model, threshold, bar.to("stage", report)
@@ -870,6 +873,8 @@ class KnowledgeBase:
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
             ClusterError: the cluster cannot be used.
         """
+        from kbq.maintain.indexes import IndexSpec, add_index
+
         build_all: Build = build_missing
         if ray is not None:
             from kbq.cluster.nodes import building_on

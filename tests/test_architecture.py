@@ -266,7 +266,9 @@ def test_an_answer_needs_torch_but_not_transformers(kb_folder: Path) -> None:
         "import sys\nfrom pathlib import Path\nfrom kbq.kb import KnowledgeBase\n"
         f"kb = KnowledgeBase.open(Path({str(kb_folder)!r}), device='cpu')\n"
         "assert kb.query(['the river'], 1)[0]\n"
-        "assert not {'scipy', 'sympy', 'torch._dynamo'} & set(sys.modules)"
+        "assert not {'scipy', 'sympy', 'torch._dynamo'} & set(sys.modules)\n"
+        "writing = {'kbq.maintain.build', 'kbq.dump.page_encoder', 'kbq.corpus.readers'}\n"
+        "assert not writing & set(sys.modules)"
     )
     assert "transformers" not in loaded_after(code)
 

@@ -707,7 +707,7 @@ def test_a_recall_that_was_not_reached_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     facts = IndexFacts(kind, 45.0, 7, recall=0.5, target=0.99, queries=10, filter=None)
-    monkeypatch.setattr("kbq.kb.add_index", lambda *_: read_manifest(kb_folder))
+    monkeypatch.setattr("kbq.maintain.indexes.add_index", lambda *_: read_manifest(kb_folder))
     monkeypatch.setattr("kbq.description.index_facts", lambda *_: facts)
     told = run("index", "vectors", kb_folder, "--kind", kind, *options)
     assert told.status == 0
