@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from browsing import PROGRAMS, Browser
 from command_line import Run, running
 from random_queries import WORDS
 from writers import watched
@@ -43,10 +44,6 @@ if TYPE_CHECKING:
 LATIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZéłÖ"
 HEBREW = "אבגדהוזחטיךכלםמןנסעףפץצקרשת"
 CHINESE = "居里夫人出生在华沙是一位科学家。，"
-SWITCHES = (  # of Chromium, without which it asks hosts of its own
-    *("headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-sync"),
-    *("disable-background-networking", "disable-component-update"),
-)
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]")
 
 
@@ -673,17 +670,15 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[Browser]:
     """Chromium, which asks no host of its own."""
-    program = which("chromium") or which("chromium-browser") or which("google-chrome")
+    program = next(filter(None, map(which, PROGRAMS)), None)
     if not program:
         pytest.skip("Chromium is not installed")
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="Chromium is driven by playwright: pip install playwright"
     )
     with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(
-            executable_path=program, args=[f"--{one}" for one in SWITCHES]
-        )
+        chromium = Browser(started, program)
         yield chromium
         chromium.close()

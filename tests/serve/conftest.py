@@ -11,12 +11,14 @@ from typing import Any
 
 import httpx2
 import pytest
+from browsing import PATIENCE
 
 from kbq.kb import KnowledgeBase
 from kbq.serve.app import address, create_app, listen, server_of
 from kbq.serve.filling import Services
 from kbq.serve.knowledge_bases import Folder, open_knowledge_bases
 from kbq.serve.settings import ServeSettings
+from kbq.tables.fill import Filling
 
 Serve = Callable[..., "Running"]
 
@@ -35,7 +37,7 @@ class Running:
         self._server = server_of(app, chosen)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        assert started.wait(60)
+        assert started.wait(300)
         self.client = httpx2.Client(base_url=self.address, timeout=300)
 
     def _run(self) -> None:
@@ -58,7 +60,7 @@ class Running:
         self._server.should_exit = True
         self._thread.join(60)
         self._server.force_exit = True  # a browser may keep a connection
-        self._thread.join(60)
+        self._thread.join(300)
         self._socket.close()
         assert not self._thread.is_alive()
 
@@ -84,3 +86,18 @@ def service(sample: KnowledgeBase) -> Iterator[Running]:
     """A service with the sample."""
     with running({"sample": sample.folder}) as one:
         yield one
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Until this is set, the service fills no more than the first cells of a table."""
+    released, batches = threading.Event(), Filling.batches
+
+    def held_batches(self: Filling, *arguments: Any) -> Any:
+        for number, batch in enumerate(batches(self, *arguments)):
+            assert number == 0 or released.wait(PATIENCE / 1000)
+            yield batch
+
+    monkeypatch.setattr(Filling, "batches", held_batches)
+    yield released
+    released.set()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import expect
 from pdfs import column, pdf
 
 from kbq.corpus.pages import Page
@@ -109,9 +110,9 @@ def test_the_document_is_beside_the_claim(browser: Any, with_documents: Running)
     picture = document.locator("img")
     picture.evaluate("one => one.decode()")
     assert picture.evaluate("one => [one.naturalWidth, one.naturalHeight]") == [660, 360]
-    assert tab.locator("#evidence h3").all_inner_texts() == ["page 2 of ada.pdf"]
+    expect(tab.locator("#evidence h3")).to_have_text(["page 2 of ada.pdf"])
     for name in ("died", "lived"):  # as read, also where the PDF cannot be drawn
         tab.get_by_role("button", name=f"{name}, London").click()
-        assert document.locator("mark").inner_text() == "London"
-        assert document.locator("p").all_inner_texts() == [TEXT]
+        expect(document.locator("mark")).to_have_text("London")
+        expect(document.locator("p")).to_have_text([TEXT])
     tab.close()

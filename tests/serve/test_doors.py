@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import expect
 from command_line import Run
 
 from kbq.corpus.pages import Page
@@ -92,14 +93,13 @@ def test_the_api(small: Running, filled: Values) -> None:
 
 def test_the_page(browser: Any, small: Running, filled: Values, tmp_path: Path) -> None:
     tab = browser.new_page()
-    tab.set_default_timeout(1000 * PATIENCE)
     tab.goto(f"{small.address}/table")
     tab.get_by_label("Subjects, one a line").fill("\n".join(SUBJECTS))
     tab.get_by_label("Others").fill(", ".join(RELATIONS))
     tab.get_by_role("button", name="Fill").click()
     tab.get_by_text(f"{sum(map(bool, filled))} of 50 cells filled").wait_for()
     cells = tab.locator("#cells .cell").filter(has_not_text="left empty")
-    assert cells.locator(".text").all_text_contents() == list(filter(None, filled))
+    expect(cells.locator(".text")).to_have_text(list(filter(None, filled)))
     with tab.expect_download() as download:
         tab.get_by_role("button", name="CSV").click()
     download.value.save_as(tmp_path / "page.csv")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import expect
 
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
@@ -279,7 +280,6 @@ def test_what_is_not_built_can_be_thrown_away(editing: Running, kbs: Path) -> No
 def tab(browser: Any) -> Iterator[Any]:
     """A tab; nothing may be said on its console."""
     context = browser.new_context(accept_downloads=True)
-    context.set_default_timeout(300_000)  # a build takes long on a busy machine
     opened = context.new_page()
     said: list[str] = []
     opened.on("console", lambda message: said.append(message.text))
@@ -309,15 +309,15 @@ def test_the_whole_way_from_a_folder_to_a_table_in_a_browser(
     tab.get_by_role("link", name="New").click()
     tab.locator("#folder").set_input_files(str(folder_of(tmp_path)))
     tab.locator(".card h3").nth(1).wait_for()
-    assert tab.locator(".card h3").all_inner_texts() == ["ada", "Ben Hofer"]
-    assert "1 file not sent" in tab.locator("#left-out").inner_text()
+    expect(tab.locator(".card h3")).to_have_text(["ada", "Ben Hofer"])
+    expect(tab.locator("#left-out")).to_contain_text("1 file not sent")
     tab.reload()  # as if the tab had been closed
-    assert tab.get_by_label("Name of the knowledge base").input_value() == "Town-letters"
+    expect(tab.get_by_label("Name of the knowledge base")).to_have_value("Town-letters")
     tab.get_by_label("Name of the knowledge base").fill("letters")
     tab.get_by_role("button", name="Build from 3 documents").click()
     tab.get_by_text("letters is ready: 2 documents, 2 pages; 1 document left out.").wait_for()
     tab.get_by_text("1 document left out, as kbq cannot read it").click()
-    assert tab.locator("#left-out li").filter(has_text="bad.pdf").count() == 1
+    expect(tab.locator("#left-out li").filter(has_text="bad.pdf")).to_have_count(1)
     tab.get_by_role("link", name="Fill a table", exact=True).last.click()
     tab.get_by_label("Subjects, one a line").fill("Ben Hofer")
     tab.get_by_text("place of birth", exact=True).click()
@@ -345,6 +345,7 @@ def test_files_are_dropped_and_a_closed_tab_sends_the_rest_another_time(
     tab.goto(f"{editing.address}/new")
     tab.evaluate(DROP, [["ada.txt"], [ADA.decode()]])
     tab.get_by_text("1 document there: drop more, or go on").wait_for()
+    tab.wait_for_url("**/new?name=*")
     address = tab.url
     tab.goto("about:blank")
     asked: list[str] = []

@@ -8,6 +8,7 @@ from typing import Any
 
 import openpyxl
 import pytest
+from browsing import expect
 
 from kbq.kb import KnowledgeBase
 from kbq.tables.outputs import export, read_claims
@@ -149,7 +150,6 @@ def test_q_numbers_are_read_as_the_command_reads_them(service: Running) -> None:
 def tab(browser: Any) -> Any:
     """A tab; nothing may be said on its console."""
     context = browser.new_context(accept_downloads=True)
-    context.set_default_timeout(300_000)  # a busy machine is slow
     opened = context.new_page()
     said: list[str] = []
     opened.on("console", lambda message: said.append(message.text))
@@ -169,7 +169,7 @@ def test_a_sheet_becomes_quickstatements_in_a_browser(
     )
     tab.get_by_label("Sheet").select_option("People & co")
     tab.get_by_text("2 rows, 3 columns").wait_for()
-    assert tab.get_by_label("Column of subjects").input_value() == "Who"
+    expect(tab.get_by_label("Column of subjects")).to_have_value("Who")
     assert tab.locator("#offered").inner_text().split() == ["Nr", "born"]
     tab.get_by_text("place of birth", exact=True).click()
     tab.get_by_role("button", name="Fill", exact=True).click()
@@ -181,6 +181,6 @@ def test_a_sheet_becomes_quickstatements_in_a_browser(
     download.value.save_as(tmp_path / "facts.qs")
     (line,) = (tmp_path / "facts.qs").read_text("utf-8").splitlines()
     assert line.split("\t")[:3] == ["Q7186", "P19", "Q270"]
-    assert "1 command. 1 value cannot be one" in tab.locator("#wikidata-said").inner_text()
+    expect(tab.locator("#wikidata-said")).to_contain_text("1 command. 1 value cannot be one")
     todo = saved(tab, "Names without a number", tmp_path).read_text("utf-8").splitlines()
     assert todo[:2] == ["name\tid\tclaims", "Isaac Newton\t\t1"]
