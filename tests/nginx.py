@@ -57,7 +57,7 @@ def proxied(service: int, folder: Path) -> Iterator[int]:
 
 
 def wait_for(port: int, nginx: "subprocess.Popen[bytes]") -> None:
-    for _ in range(600):
+    for _ in range(6000):
         try:
             socket.create_connection(("127.0.0.1", port)).close()
             return

@@ -140,7 +140,7 @@ def test_a_parent_that_is_killed_leaves_no_workers_which_do_not_run_its_script(
     assert [parent.stdout.readline() for _ in range(2)] == ["runs\n", "encoded\n"]
     parent.kill()
     # Returns when the last process that holds the output has ended.
-    rest, _ = parent.communicate(timeout=60)
+    rest, _ = parent.communicate(timeout=300)
     assert "runs" not in rest
 
 

@@ -290,7 +290,9 @@ def test_the_description_says_how_to_ask(serve: Serve, kb_folder: Path) -> None:
     service = serve({"tiny": kb_folder}, keys=(KEY,), public_url="https://kbq.example")
     # Without a key.
     described = (
-        httpx2.get(f"http://127.0.0.1:{service.port}/openapi.json").raise_for_status().json()
+        httpx2.get(f"http://127.0.0.1:{service.port}/openapi.json", timeout=300)
+        .raise_for_status()
+        .json()
     )
     assert described["servers"] == [{"url": "https://kbq.example"}]
     assert described["components"]["securitySchemes"]["key"]["scheme"] == "bearer"

@@ -174,7 +174,7 @@ def test_a_person_reads_a_page(service: Running) -> None:
 
 @pytest.fixture
 def connection(service: Running) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connected:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=120) as connected:
         yield connected
 
 
@@ -214,7 +214,7 @@ PART_OF_A_BODY = b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length:
 
 def test_a_body_is_not_waited_for(serve: Serve, kb_folder: Path) -> None:
     service = serve({"tiny": kb_folder}, seconds=0.2)
-    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=120) as connection:
         connection.sendall(PART_OF_A_BODY)
         status, problem = answer_of(connection)
     assert (status, json.loads(problem)["detail"][:19]) == (504, "there was no answer")

@@ -38,7 +38,7 @@ class Refine:
     """An OpenRefine that runs, and one project in it."""
 
     def __init__(self, address: str) -> None:
-        self._client = httpx2.Client(base_url=address, timeout=60)
+        self._client = httpx2.Client(base_url=address, timeout=300)
         self.project = ""
 
     def is_ready(self) -> bool:
@@ -75,7 +75,7 @@ class Refine:
 
     def wait(self) -> None:
         """Until nothing is under way."""
-        for _ in range(600):
+        for _ in range(1500):
             if not self._client.get(
                 "/command/core/get-processes", params={"project": self.project}
             ).json()["processes"]:
@@ -112,17 +112,17 @@ def opened(folder: Path) -> Iterator[Refine]:
     )
     started = Refine(f"http://127.0.0.1:{port}")
     try:
-        for _ in range(600):
+        for _ in range(1500):
             if started.is_ready():
                 break
             time.sleep(0.2)
         else:
-            pytest.fail("OpenRefine has not begun within two minutes")
+            pytest.fail("OpenRefine has not begun within five minutes")
         yield started
     finally:
         started.close()
         os.killpg(process.pid, 15)
-        process.wait(60)
+        process.wait(300)
 
 
 @pytest.fixture

@@ -364,7 +364,7 @@ def test_mcp_over_http_is_guarded_as_the_service(sample: KnowledgeBase, serve: S
 
     async def run() -> None:
         async with (
-            httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as http,
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}, timeout=300) as http,
             Client(streamable_http_client(f"{service.address}/mcp", http_client=http)) as client,
         ):
             await three_slots(client)
