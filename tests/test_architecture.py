@@ -156,13 +156,13 @@ def test_a_short_file_has_several_importers() -> None:
 
 
 def test_a_query_crosses_few_files(sample: KnowledgeBase, run: Run) -> None:
-    """An open knowledge base has 31, the command 47; they were 25 and 38 before files were parted
+    """An open knowledge base has 31, the command 46; they were 25 and 38 before files were parted
     by subject.
     """
     text = "Marie Curie [SEP] place of birth"
     for most, ask in (
         (31, lambda: sample.query(text)),
-        (47, lambda: run("query", text, "--kb", sample.folder)),
+        (46, lambda: run("query", text, "--kb", sample.folder)),
     ):
         ask()  # what is opened once is not counted
         crossed: set[str] = set()
