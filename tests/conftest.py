@@ -27,12 +27,14 @@ from command_line import Run, running
 from random_queries import WORDS
 from writers import watched
 
+from kbq import progress
 from kbq.corpus.pages import Page, Paragraph
 from kbq.storage.limited import LimitedProcess
 
 # No test depends on how busy the machine is.
 hypothesis.settings.register_profile("kbq", deadline=None)
 hypothesis.settings.load_profile("kbq")
+progress.LINE_SECONDS = 600.0
 
 if TYPE_CHECKING:
     from paragraphs import EncodedParagraph
