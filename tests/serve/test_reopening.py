@@ -69,11 +69,13 @@ def test_new_pages_are_found_and_no_request_is_lost(serve: Serve, folder: Path) 
     for thread in asking:
         thread.start()
     before = service.services.kbs.named().kb
-    KnowledgeBase.open(folder, device="cpu").update([NEW])
-    until(lambda: pages(service) == 13)
-    stop.set()
-    for thread in asking:
-        thread.join()
+    try:
+        KnowledgeBase.open(folder, device="cpu").update([NEW])
+        until(lambda: pages(service) == 13)
+    finally:
+        stop.set()
+        for thread in asking:
+            thread.join()
     assert set(statuses) == {200}
     assert service.client.get("/v1/pages/N1").json()["title"] == "Warsaw river"
     assert service.services.kbs.named().titles.listed("warsaw r", 0, 9)[0][0].page_id == "N1"
