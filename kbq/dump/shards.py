@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 from msgspec import Meta
@@ -53,6 +53,7 @@ PER_PARAGRAPH: Types = {
 TEXTS = "texts", "ids", "titles", "metadata"
 DIGEST_BYTES = 16
 REPAIR = "build the knowledge base again"
+MOST_PARSED = 100  # times that the header of an array is parsed, if other threads disturb it
 LOGIT_STEPS = 8  # steps to a logit of 1; logits beyond ±15.9 are clipped
 OPENS = 1
 CLOSES = 2
@@ -233,7 +234,7 @@ def open_array(
             version = np.lib.format.read_magic(file)
             if version != (1, 0):
                 raise ValueError(f"version {version}")
-            shape, is_by_column, stored = np.lib.format.read_array_header_1_0(file)
+            shape, is_by_column, stored = _read_header(file)
             if min(shape, default=0) < 0:
                 raise ValueError(f"shape {shape}")
             begin = file.tell()
@@ -256,6 +257,21 @@ def open_array(
     if not math.prod(shape):  # an empty array cannot be mapped
         return np.empty(shape, stored)
     return map_file(path)[begin:].view(stored).reshape(shape)
+
+
+def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the shape of an array, whether it is stored by column, and its type.
+
+    NumPy parses them as Python, where CPython 3.11 counts the depth of all threads in one place: it
+    raises SystemError if another thread parses meanwhile.
+    """
+    begin = file.tell()
+    for _ in range(MOST_PARSED):
+        with contextlib.suppress(SystemError):
+            file.seek(begin)
+            return np.lib.format.read_array_header_1_0(file)
+
+    raise ValueError("other threads parse Python all the time")
 
 
 def shard_name(number: int) -> str:

@@ -1,6 +1,9 @@
 """Arrays: NumPy reads what was appended, whatever a killed run left behind."""
 
+import gc
 import io
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -96,3 +99,40 @@ def test_a_damaged_array_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.npy").write_bytes(content)
     with pytest.raises((OSError, ValueError)):
         open_array(tmp_path / "a.npy")
+
+
+class Left:
+    """Something that only a garbage collection finds, which then runs Python."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        sum(range(50))
+
+
+def test_threads_open_arrays_at_the_same_time(tmp_path: Path) -> None:
+    """CPython 3.11 raises SystemError in one of two threads that parse Python, as NumPy does."""
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(5))
+    opened = list[list[int]]()
+
+    def open_often() -> None:
+        for _ in range(200):
+            Left()
+            opened.append(open_array(path).tolist())
+
+    threads = [threading.Thread(target=open_often) for _ in range(8)]
+    thresholds, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(20)
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        gc.set_threshold(*thresholds)
+        sys.setswitchinterval(interval)
+
+    assert opened == [[0, 1, 2, 3, 4]] * 1600
