@@ -10,6 +10,7 @@ from kbq.options import Option, check
 from kbq.search.options import Backend
 
 Negatives = Literal["bm25", "phrase"]
+A_READER = "`default`, or a question-answering checkpoint (folder or hub name)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,7 @@ class AugmentOptions:
     ] = ""
     reader: Annotated[
         str,
-        Option(
-            "Drop questions that this answers differently: `default`, or a question-answering "
-            "checkpoint (folder or hub name)."
-        ),
+        Option(f"Drop questions that this answers differently: {A_READER}."),
     ] = ""
     triples: Annotated[
         Path | None, Option("Instead, make slot queries from triples, as for `kbq finetune`.")

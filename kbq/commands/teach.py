@@ -10,7 +10,7 @@ import typer
 
 import kbq
 from kbq.answers import WeightType, percent
-from kbq.augmentation.options import AugmentOptions
+from kbq.augmentation.options import A_READER, AugmentOptions
 from kbq.commands.options import (
     TEACH,
     Commands,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from kbq.tuning.finetune import FinetuningOutcome
     from kbq.tuning.labels import Reach
 
-A_READER = "`default`, or a question-answering checkpoint (folder or hub name)"
 RANKING = ("backend", *RankKwargs.__annotations__)  # options of a search that calibrating has, too
 app = typer.Typer()
 FINETUNING = FinetuningSettings()
