@@ -4,12 +4,9 @@ Source: arXiv 2109.08133 (top-k accuracy, MRR@20, P@20) and arXiv 2004.04906 (co
 exported JSON, which DPR and Fusion-in-Decoder read).
 """
 
-import re
 import sys
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -27,6 +24,8 @@ from kbq.text.normal_forms import normal_form
 KS = (1, 5, 20, 100)  # depths of the top-k accuracy
 DEPTH = 20  # depth of MRR and of precision
 SLOW = 0.5  # CPU seconds that a regular expression may take for a text
+# Tokens of DrQA: runs, or single characters.
+WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 READ = ("id", "question", "answers", "ctxs")  # the fields of a question that readers know
 
 
@@ -347,7 +346,7 @@ def word_string(text: str) -> str:
     >>> word_string("New York's 2nd_album")
     " new york ' s 2nd _ album "
     """
-    words: list[str] = _word_pattern().findall(normal_form("NFD", text).lower())
+    words: list[str] = WORD.findall(normal_form("NFD", text).lower())
     return f" {' '.join(words)} "
 
 
@@ -367,18 +366,3 @@ def contains_answer(text: str, answers: Iterable[str]) -> bool:
         return False
     words = word_string(text)
     return any(answer in words for answer in likely)
-
-
-@cache
-def _word_pattern() -> re.Pattern[str]:
-    """Match a run of letters, digits and marks, or one other character that is neither blank nor
-    control.
-    """
-    categories = {chr(code): unicodedata.category(chr(code)) for code in range(sys.maxunicode + 1)}
-    marks = "".join(character for character, kind in categories.items() if kind[0] == "M")
-    unseen = "".join(
-        character
-        for character, kind in categories.items()
-        if kind[0] in "ZC" and kind not in ("Co", "Cn")
-    )
-    return re.compile(rf"(?:[^\W_]|[{marks}])+|[^\s{re.escape(unseen)}]")

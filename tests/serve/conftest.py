@@ -3,7 +3,9 @@ bases of a test.
 """
 
 import asyncio
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -60,9 +62,18 @@ class Running:
         self._server.should_exit = True
         self._thread.join(60)
         self._server.force_exit = True  # a browser may keep a connection
-        self._thread.join(300)
+        self._thread.join(60)
         self._socket.close()
-        assert not self._thread.is_alive()
+        assert not self._thread.is_alive(), self._what_runs()
+
+    def _what_runs(self) -> str:
+        """Where each thread of this process and each task of the service is."""
+        places = [
+            f"thread {thread}:\n{''.join(traceback.format_stack(sys._current_frames()[thread.ident]))}"
+            for thread in threading.enumerate()
+            if thread.ident in sys._current_frames()
+        ]
+        return "\n".join([*places, *map(str, asyncio.all_tasks(self.loop))])
 
 
 @contextmanager

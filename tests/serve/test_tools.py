@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import httpx2
 import pytest
+from browsing import PATIENCE
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent, TextResourceContents
@@ -42,7 +43,8 @@ def in_memory(served: ServedKb, work: Callable[[Client], Awaitable[T]], era: Era
     """What some work with a client in this process gives."""
 
     async def run() -> T:
-        async with Batcher() as batcher, Client(server(served, batcher), mode=era) as client:
+        patient = Batcher(seconds=PATIENCE / 1000)
+        async with patient as batcher, Client(server(served, batcher), mode=era) as client:
             return await work(client)
 
     return asyncio.run(run())
