@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -116,7 +117,7 @@ def test_work_in_python_gets_a_bar_once_it_takes_long(monkeypatch: pytest.Monkey
     def index() -> None:
         with LateBar("t") as bar:
             bar.to("stage")("shards", 1, 2)
-            monkeypatch.setattr("kbq.progress.time.monotonic", lambda: 1e9)  # later
+            monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 1e9))  # later
             bar.to("stage")("shards", 2, 2)
 
     monkeypatch.setenv("COLUMNS", "200")
