@@ -23,7 +23,7 @@ from measuring import arguments, inputs, records_of, wall_seconds, write_records
 
 import kbq.cluster  # noqa: F401 - settings of Ray
 from kbq.array_types import Floats
-from kbq.dump import building
+from kbq.dump import resumable_build
 from kbq.kb import KnowledgeBase
 from kbq.search.options import SearchOptions
 from kbq.search.search import search_several
@@ -142,7 +142,7 @@ def main() -> None:
     options = arguments(__doc__, corpus=Path, queries=Path, work=Path, pages=300)
     options.work.mkdir(parents=True, exist_ok=True)
     pages = write_records(options.work / "pages.jsonl", records_of(options.corpus, options.pages))
-    building.SHARD_ROWS, building.BLOCK_CHARACTERS = SHARD_ROWS, BLOCK
+    resumable_build.SHARD_ROWS, resumable_build.BLOCK_CHARACTERS = SHARD_ROWS, BLOCK
     kb = KnowledgeBase.build(pages, options.work / "kb", index="exact", device="cpu")
     figures = searches(kb.folder, inputs(options.queries, 100))
     reporting.write(

@@ -20,7 +20,7 @@ from measuring import wall_seconds
 
 from kbq.answers import BuiltKind
 from kbq.corpus.readers import read_corpus
-from kbq.dump.building import SHARD_ROWS
+from kbq.dump.resumable_build import SHARD_ROWS
 from kbq.index import gpu_codes
 from kbq.index.base import CPU
 from kbq.index.cells import LEAST_HITS, clusters_for, load_faiss

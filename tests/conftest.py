@@ -65,7 +65,7 @@ SLOW = (
     "tests/test_power_cuts.py",
     "tests/test_retrievers.py",
     "tests/test_sample_kb.py::test_what_a_killed_first_use_left",
-    "tests/dump/test_building.py::test_an_index_may_be_replaced_while_it_is_opened",
+    "tests/dump/test_resumable_build.py::test_an_index_may_be_replaced_while_it_is_opened",
     "tests/maintain/test_changes.py::test_indexes_leave_deleted_pages_out",
     "tests/maintain/test_merge.py::test_indexes_of_shards_come_along",
     "tests/dump/test_workers.py",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbq.dump import building
+from kbq.dump import resumable_build
 from kbq.dump.manifest import MANIFEST
 from kbq.storage.records import DIGEST, FORMAT, _digest
 from kbq.storage.seals import seal_folder
@@ -17,8 +17,8 @@ from kbq.storage.seals import seal_folder
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
     """About two pages a block, about three blocks a shard."""
-    patch.setattr(building, "BLOCK_CHARACTERS", 300)
-    patch.setattr(building, "SHARD_ROWS", 60)
+    patch.setattr(resumable_build, "BLOCK_CHARACTERS", 300)
+    patch.setattr(resumable_build, "SHARD_ROWS", 60)
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:

@@ -56,7 +56,7 @@ LAYERS = (
 # Short files with one importer, which one would look for by their names.
 FOUND_BY_NAME = {
     "kbq.asking.plan", "kbq.asking.workers", "kbq.english.kinship",
-    "kbq.english.language", "kbq.index.placement",
+    "kbq.english.language_check", "kbq.index.placement",
     "kbq.maintain.compact", "kbq.maintain.merge", "kbq.maintain.update",
     "kbq.reading.earlier_mention",
     "kbq.sample_kb",

@@ -110,7 +110,7 @@ def killed(call: int | None) -> Iterator[list[bool]]:
         for module in ("update", "compact"):
             patch.setattr(f"kbq.maintain.{module}.write_manifest", failing(write_manifest))
         patch.setattr("kbq.dump.manifest.write_record", failing(write_record))
-        patch.setattr("kbq.dump.building.write_record", failing(write_record))
+        patch.setattr("kbq.dump.resumable_build.write_record", failing(write_record))
         patch.setattr("kbq.maintain.compact.write_compacted", failing(write_compacted))
         patch.setattr(shard_writer.ShardWriter, "close", failing(shard_writer.ShardWriter.close))
         with suppress(Killed):

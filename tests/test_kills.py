@@ -96,8 +96,8 @@ def built(model: Model, pages: list[Page], tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbq.dump.building.BLOCK_CHARACTERS", 150)
-    monkeypatch.setattr("kbq.dump.building.SHARD_ROWS", 60)
+    monkeypatch.setattr("kbq.dump.resumable_build.BLOCK_CHARACTERS", 150)
+    monkeypatch.setattr("kbq.dump.resumable_build.SHARD_ROWS", 60)
     monkeypatch.setattr("kbq.asking.searcher.BATCH", 1)
     monkeypatch.setattr("kbq.training.engine.CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr("kbq.tuning.finetune.ENOUGH", 1)

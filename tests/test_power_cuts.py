@@ -75,8 +75,8 @@ def tell(disk: Disk, checked: Sequence[Tree]) -> None:
 def test_a_build_resumes_wherever_the_power_was_cut(
     few: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.dump.building.BLOCK_CHARACTERS", 150)
-    monkeypatch.setattr("kbq.dump.building.SHARD_ROWS", 10)
+    monkeypatch.setattr("kbq.dump.resumable_build.BLOCK_CHARACTERS", 150)
+    monkeypatch.setattr("kbq.dump.resumable_build.SHARD_ROWS", 10)
     (tmp_path / "kbs").mkdir()
     with recorded(tmp_path / "kbs") as disk:
         KnowledgeBase.build(few, tmp_path / "kbs" / "kb", model, index="disk")

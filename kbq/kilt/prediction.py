@@ -26,7 +26,7 @@ from kbq.storage.lines import read_lines
 from kbq.storage.paths import as_iterable, as_path, run_file
 from kbq.storage.reading import file_digest
 from kbq.storage.records import json_bytes, parsed_json
-from kbq.storage.resumed import resumed
+from kbq.storage.resumed_results import resumed
 from kbq.storage.writing import whole_lines
 from kbq.text.queries import Query
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from kbq.corpus.pages import checked_pages
 from kbq.corpus.readers import BadLines, read_corpus
-from kbq.dump.building import build_shards, manifest_before
 from kbq.dump.manifest import is_knowledge_base, publish, read_manifest, refuse_strange_parts
 from kbq.dump.page_directory import Pages
-from kbq.english.language import looks_english
+from kbq.dump.resumable_build import build_shards, manifest_before
+from kbq.english.language_check import looks_english
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.index.cells import load_faiss
 from kbq.index.factory import chosen_kind

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kbq.array_types import Bools, Rows
-from kbq.dump.building import SHARD_ROWS
 from kbq.dump.manifest import STATE, changing, remove_unnamed_shards, sentence, write_manifest
+from kbq.dump.resumable_build import SHARD_ROWS
 from kbq.dump.shard_writer import Progress, ShardWriter
 from kbq.dump.shards import Shard, ShardEntry, shard_name
 from kbq.errors import KnowledgeBaseError

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbq.dump.building import OtherCorpusError, build_shards
 from kbq.dump.manifest import (
     STATE,
     changing,
@@ -16,6 +15,7 @@ from kbq.dump.manifest import (
     remove_unnamed_shards,
     write_manifest,
 )
+from kbq.dump.resumable_build import OtherCorpusError, build_shards
 from kbq.index.factory import chosen_kind
 from kbq.maintain.build import WITHOUT_IMPACTS, publish_with_words, read_pages
 from kbq.maintain.changes import Changes, Comparison, with_pages_deleted

@@ -31,8 +31,8 @@ from kbq.corpus.documents import LOCK, OTHERS, is_document
 from kbq.corpus.options import DocumentOptions
 from kbq.corpus.readers import preview, read_corpus
 from kbq.corpus.reading import INSTALL, lacks_library
-from kbq.dump.building import OtherCorpusError
 from kbq.dump.manifest import is_knowledge_base
+from kbq.dump.resumable_build import OtherCorpusError
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.serve.api import ClientObject, json_only

@@ -25,7 +25,7 @@ from kbq.dump.shards import Shard
 from kbq.errors import KbqError
 from kbq.storage.reading import file_digest
 from kbq.storage.records import read_object
-from kbq.storage.resumed import resumed
+from kbq.storage.resumed_results import resumed
 from kbq.storage.writing import whole_lines, write_json, writing_to
 from kbq.tables.claims import CLAIMS, RUN
 from kbq.tables.relations import Relation

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from kbq.array_types import Bools, Floats
 from kbq.corpus.pages import Page, Paragraph
-from kbq.dump.building import build_shards
 from kbq.dump.manifest import Manifest
 from kbq.dump.page_encoder import quantise
+from kbq.dump.resumable_build import build_shards
 from kbq.dump.shards import Shard
 from kbq.index.base import MAX_TOKENS
 from kbq.index.factory import open_index

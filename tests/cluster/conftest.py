@@ -14,7 +14,7 @@ import pytest
 from random_queries import WORDS, random_queries
 
 from kbq.corpus.pages import Page, Paragraph
-from kbq.dump import building
+from kbq.dump import resumable_build
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 
@@ -129,8 +129,8 @@ def three_nodes() -> Iterator[Nodes]:
 def small() -> Iterator[None]:
     """About two pages a block, and small shards."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "BLOCK_CHARACTERS", 300)
-        patch.setattr(building, "SHARD_ROWS", 170)
+        patch.setattr(resumable_build, "BLOCK_CHARACTERS", 300)
+        patch.setattr(resumable_build, "SHARD_ROWS", 170)
         yield
 
 

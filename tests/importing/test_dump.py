@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from killed import Killed
 
-from kbq.dump import building
+from kbq.dump import resumable_build
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, ModelError
 from kbq.importing.dump import import_dump
 from kbq.kb import KnowledgeBase
@@ -91,8 +91,8 @@ def test_a_limit_is_kept_by_fine_tuning_too(kb: KnowledgeBase, official: Any) ->
 def test_a_run_that_is_killed_resumes_with_the_same_bytes(
     killed_at: int, official: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "BLOCK_CHARACTERS", 300)
-    monkeypatch.setattr(building, "SHARD_ROWS", 100)
+    monkeypatch.setattr(resumable_build, "BLOCK_CHARACTERS", 300)
+    monkeypatch.setattr(resumable_build, "SHARD_ROWS", 100)
     reports: list[Any] = []
 
     def stop(counts: Any) -> None:
@@ -118,12 +118,12 @@ def test_a_run_that_is_killed_resumes_with_the_same_bytes(
 def test_a_process_that_is_killed(
     official: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "BLOCK_CHARACTERS", 300)
+    monkeypatch.setattr(resumable_build, "BLOCK_CHARACTERS", 300)
     script = """
 import os, signal, sys
-from kbq.dump import building
+from kbq.dump import resumable_build
 from kbq.importing.dump import import_dump
-building.BLOCK_CHARACTERS = 300
+resumable_build.BLOCK_CHARACTERS = 300
 def report(counts):
     if counts.pages >= 2:
         os.kill(os.getpid(), signal.SIGKILL)

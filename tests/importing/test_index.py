@@ -14,7 +14,7 @@ import torch
 from killed import Killed
 
 from kbq.corpus.pages import Page
-from kbq.dump import building
+from kbq.dump import resumable_build
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, ModelError
 from kbq.importing.codes import CodedShard, codes_for_gpu, open_official
 from kbq.importing.index import import_index
@@ -40,8 +40,8 @@ def name(request: pytest.FixtureRequest) -> str:
 def kb(name: str, official: Any, tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
     folder = tmp_path_factory.mktemp("index") / "kb"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(building, "BLOCK_CHARACTERS", 300)
-        patched.setattr(building, "SHARD_ROWS", 300)
+        patched.setattr(resumable_build, "BLOCK_CHARACTERS", 300)
+        patched.setattr(resumable_build, "SHARD_ROWS", 300)
         import_index(official.dump, folder, official.checkpoint, name, device="cpu")
     return KnowledgeBase.open(folder, device="cpu")
 
@@ -199,7 +199,7 @@ def test_a_run_that_is_killed_resumes_with_the_same_bytes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(building, "BLOCK_CHARACTERS", 300)
+    monkeypatch.setattr(resumable_build, "BLOCK_CHARACTERS", 300)
 
     def stop(what: Any, *_: object) -> None:
         if killed_in == "codes" or getattr(what, "pages", 0) > 2:

@@ -138,7 +138,7 @@ def test_only_what_has_changed_is_encoded(
             encoded.extend(page.page_id for page in pages_of(block))
             yield block, result
 
-    monkeypatch.setattr("kbq.dump.building.encode_blocks", counting)
+    monkeypatch.setattr("kbq.dump.resumable_build.encode_blocks", counting)
     assert str(changing.update(CHANGED).changes) == "+0 ~0 −0 =4"
     other = Page("b", "Curie", ["place of birth"])
     same = Page(

@@ -13,7 +13,7 @@ from random_queries import WORDS, random_queries
 
 from kbq.answers import Answer, BuiltKind
 from kbq.corpus.pages import Page, Paragraph
-from kbq.dump import building
+from kbq.dump import resumable_build
 from kbq.index import base, cells, factory
 from kbq.index.base import CPU, KnowledgeBaseSize
 from kbq.index.factory import open_index
@@ -43,8 +43,8 @@ def roughly() -> Iterator[None]:
     small.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "BLOCK_CHARACTERS", 300)
-        patch.setattr(building, "SHARD_ROWS", 170)
+        patch.setattr(resumable_build, "BLOCK_CHARACTERS", 300)
+        patch.setattr(resumable_build, "SHARD_ROWS", 170)
         patch.setattr(indexes, "OWN_QUERIES", 30)
         patch.setattr(cells, "LEAST_HITS", 4)
         for kind, codes in factory.CODES.items():

@@ -13,7 +13,7 @@ from paragraphs import EncodedParagraph
 
 from kbq.answers import Answer
 from kbq.corpus.pages import Page
-from kbq.dump import building
+from kbq.dump import resumable_build
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
@@ -112,7 +112,7 @@ def test_several_shards_answer_like_one(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(building, "BLOCK_CHARACTERS", 2**18)
+    monkeypatch.setattr(resumable_build, "BLOCK_CHARACTERS", 2**18)
     kb = KnowledgeBase.build(pages, tmp_path / "one", model)
     parts = tmp_path / "parts"
     for first in range(0, 12, 3):

@@ -185,7 +185,9 @@ def test_what_has_arrived_stays_when_the_tab_is_closed_and_the_service_ends(
 def test_a_build_is_stopped_goes_on_and_starts_over_with_other_documents(
     editing: Running, kbs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.dump.building.BLOCK_CHARACTERS", 30)  # a block for each document
+    monkeypatch.setattr(
+        "kbq.dump.resumable_build.BLOCK_CHARACTERS", 30
+    )  # a block for each document
     name = sent(editing, "stopped", {f"{number}.txt": ADA for number in range(40)})
     post(editing, f"/new/{name}/build", {"name": name})
     while not editing.client.get(f"/new/{name}").json()["pages"]:

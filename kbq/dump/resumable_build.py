@@ -1,4 +1,4 @@
-"""Building: write pages as the shards of a phrase dump in bounded memory; a killed build resumes.
+"""Resumable build: write pages as the shards of a phrase dump in bounded memory; a killed build resumes.
 
 Pages are encoded in blocks. After each block, everything is on the disk, and `building.json` is
 replaced atomically to record it. A resumed build reads the corpus again, checks that it has not

@@ -19,7 +19,7 @@ from killed import Killed
 
 import kbq.maintain.build
 from kbq.corpus.pages import Page, Paragraph
-from kbq.dump import building, page_encoder, shard_writer
+from kbq.dump import page_encoder, resumable_build, shard_writer
 from kbq.dump.manifest import STATE, publish, read_manifest
 from kbq.dump.page_directory import Pages
 from kbq.dump.shards import Counts, GrowingArray, Shard, shard_name
@@ -110,7 +110,7 @@ def test_killed_while_it_reads(
     ("owner", "name"),
     [
         (page_encoder, "encode_batches"),
-        (building, "write_record"),
+        (resumable_build, "write_record"),
         (shard_writer.ShardWriter, "append"),
         (shard_writer.ShardWriter, "sync"),
         (shard_writer.ShardWriter, "close"),
@@ -156,7 +156,9 @@ def test_killed_twice(
 ) -> None:
     for call in (2, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(building, "write_record", failing(records.write_record, call, Killed()))
+            patch.setattr(
+                resumable_build, "write_record", failing(records.write_record, call, Killed())
+            )
             with pytest.raises(Killed):
                 KnowledgeBase.build(pages, tmp_path / "kb", model)
     KnowledgeBase.build(pages, tmp_path / "kb", model)
@@ -166,7 +168,7 @@ def test_killed_twice(
 def stopped(pages: list[Page], model: Model, folder: Path) -> None:
     """Leave a build of which three blocks are on the disk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "write_record", failing(records.write_record, 3, Killed()))
+        patch.setattr(resumable_build, "write_record", failing(records.write_record, 3, Killed()))
         with pytest.raises(Killed):
             KnowledgeBase.build(pages, folder, model)
 
@@ -311,7 +313,7 @@ def test_append_that_was_killed_goes_on(pages: list[Page], model: Model, tmp_pat
         KnowledgeBase.build(pages[:6], tmp_path / name, model)
     KnowledgeBase.build(pages[6:], tmp_path / "whole", model, append=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "write_record", failing(records.write_record, 1, Killed()))
+        patch.setattr(resumable_build, "write_record", failing(records.write_record, 1, Killed()))
         with pytest.raises(Killed):
             KnowledgeBase.build(pages[6:], tmp_path / "kb", model, append=True)
     shards = [Shard(path) for path in read_manifest(tmp_path / "kb").shard_folders(tmp_path / "kb")]

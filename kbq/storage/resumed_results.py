@@ -1,4 +1,4 @@
-"""Resumed: a run whose results grow in a file goes on where it was stopped."""
+"""Resumed results: a run whose results grow in a file goes on where it was stopped."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
