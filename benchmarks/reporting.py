@@ -21,6 +21,7 @@ from kbq.storage.reading import file_digest
 
 RESULTS = Path(__file__).parents[1] / "results"
 PRODUCTS = ("avx512f", "avx_vnni", "avx512_vnni", "amx_int8", "avx512_bf16", "amx_bf16", "bf16")
+JUDGING = ("reader.safetensors", "calibration.json", "calibration-of-cells.json")
 LIBRARIES = ("numpy", "torch", "transformers", "tokenizers")
 
 
@@ -45,6 +46,7 @@ def write(
         },
         "seed": seed,
         "default model": f"{model.phrase_fingerprint} {model.query_fingerprint}",
+        "files": {name: file_digest(DEFAULT_MODEL / name) for name in JUDGING},
         "data": {
             path.name: file_digest(path / "manifest.json" if path.is_dir() else path)
             for path in data
