@@ -1,9 +1,8 @@
 """KnowledgeBase: a folder that holds a corpus as phrases: build it, ask it, teach it, change it.
 Read this first.
 
-pages ──── model/ ────► phrase dump (dump/) ──► rows (index/) ──► spans ──► phrases … pages
-(search/) ──► Answer
-  └─── words ──► BM25, learned impacts (words/) ───────────────────┘                └── reading/ ──┘
+    pages ─┬─► model/ ─► dump/ (phrases) ─► index/ (rows) ─┬─► search/ ─┬─────────────┬─► Answer
+           └─► words/ (BM25, learned impacts) ─────────────┘            └─► reading/ ─┘
 
 `query` takes this way through asking/, which opens the files and networks that it needs.
 """
@@ -35,10 +34,10 @@ from kbq.search.options import (
     N_RERANKED,
     STRONGEST,
     TOP_PAGES,
-    WORDS_ALONE,
     K,
     Purpose,
     SearchOptions,
+    check_explained,
     search_options,
 )
 from kbq.storage.paths import as_iterable, as_path
@@ -161,7 +160,7 @@ class KnowledgeBase:
             from kbq.cluster.nodes import encoders_on
 
             start_encoders = encoders_on(ray)
-        with _told(f"building {folder}", reports, corpus) as reported:
+        with _reporting(f"building {folder}", reports, corpus) as reported:
             reported |= {"start_encoders": start_encoders, "device": device}
             manifest, opened, bad_lines = build(corpus, folder, model, settings, **reported)
         return cls(folder, manifest, opened, lazy=lazy, outcome=Outcome(bad_lines=bad_lines))
@@ -218,38 +217,39 @@ class KnowledgeBase:
         model: str | Path | None = None,
         *,
         note: Note = unheard,
+        lazy: bool = False,
         **where: Unpack[SearchTargetKwargs],
     ) -> Self:
         """Open the knowledge base of the bundled articles, built on first use and kept in the
         user's cache folder.
 
-        `where` is as for `open`; `note` is told of the build. Raises KnowledgeBaseError if the
-        cache folder cannot be written.
+        `lazy` and `where` are as for `open`; `note` is told of the build. Raises KnowledgeBaseError
+        if the cache folder cannot be written.
 
         >>> KnowledgeBase.sample().query("Marie Curie [SEP] place of birth", k=1)[0].text
         'Warsaw'
         """
         folder = sample_folder(cls.build, note)
-        return cls.open(folder, model, **where)
+        return cls.open(folder, model, lazy=lazy, **where)
 
     def with_model(self, model: str | PathLike[str]) -> Self:
         """Open the same knowledge base with another query encoder: one that `finetune` has made for
-        it.
+        it. A lazy one stays lazy.
 
         Raises ModelError if it is missing or belongs to another phrase encoder.
         """
-        opened = Model.open(as_path(model, "a model"), str(self.model.device))
-        return type(self)(self.folder, self.manifest, opened, self._where)
+        is_open = isinstance(self._model, Model)
+        device = str(self.model.device) if is_open else self._where.device
+        return self._reopened(model=Model.open(as_path(model, "a model"), device))
 
     def with_pages(self, pages: PageIds) -> Self:
         """Open the same knowledge base to answer from these pages only: they are chosen before the
-        best answers are.
+        best answers are. A lazy one stays lazy.
 
         `pages` are ids, an id, or the `Path` of a file with one id a line. Raises
         KnowledgeBaseError that names all ids that the knowledge base lacks.
         """
-        where = replace(self._where, pages=tuple(page_ids(pages)))
-        return type(self)(self.folder, self.manifest, self.model, where)
+        return self._reopened(where=replace(self._where, pages=tuple(page_ids(pages))))
 
     @property
     def model(self) -> Model:
@@ -273,9 +273,23 @@ class KnowledgeBase:
         self.index = searcher.index
         return searcher
 
-    def _reopened(self, manifest: Manifest, outcome: Outcome = NOTHING_DONE) -> Self:
-        """Reopen after a change, with the same settings."""
-        return type(self)(self.folder, manifest, self._model, self._where, self._is_lazy, outcome)
+    def _reopened(
+        self,
+        manifest: Manifest | None = None,
+        outcome: Outcome = NOTHING_DONE,
+        *,
+        model: Model | None = None,
+        where: SearchTarget | None = None,
+    ) -> Self:
+        """Open this knowledge base again, as lazily, with all that is not given as it is here."""
+        return type(self)(
+            self.folder,
+            manifest or self.manifest,
+            model or self._model,
+            where or self._where,
+            self._is_lazy,
+            outcome,
+        )
 
     def close(self) -> None:
         """Release files, indexes and networks. Any later use raises KnowledgeBaseError; closing
@@ -523,11 +537,7 @@ class KnowledgeBase:
 
         Raises QueryError if the knowledge base has no such index, or the text cannot be read.
         """
-        SearchOptions(k, backend=backend)
-        if backend not in WORDS_ALONE:
-            raise QueryError(
-                f"backend {backend!r} cannot be explained: choose bm25 or sparta", is_usage=True
-            )
+        check_explained(k, backend)
         queries = readable_queries([text], ())
         with self.manifest.damage_explained(self.folder):
             return list(self.searcher.words.scores(queries, backend).explained(0, k))
@@ -541,7 +551,7 @@ class KnowledgeBase:
         Raises KnowledgeBaseError if there is no such page, and QueryError if there is no such
         index.
         """
-        SearchOptions(k, backend=backend)
+        check_explained(k, backend)
         with self.manifest.damage_explained(self.folder):
             place = self.searcher.pages.place(page_id)
             if place is not None:
@@ -556,7 +566,7 @@ class KnowledgeBase:
 
         Raises QueryError if the knowledge base has no learned impacts.
         """
-        self.searcher.words.scores([], "sparta")  # refuses what is not there
+        self.searcher.words.require("sparta")
         with self.manifest.damage_explained(self.folder):
             from kbq.kilt.records import write_lines
 
@@ -750,9 +760,9 @@ class KnowledgeBase:
         from kbq.tables.fill import fill
         from kbq.tables.options import fill_options
 
-        settings, words = fill_options(options)
-        k = max(N_RERANKED, words.get("rerank") or 0)
-        search = search_options(words, unit="phrase", k=k, purpose="cell")
+        settings, others = fill_options(options)
+        k = max(N_RERANKED, others.get("rerank") or 0)
+        search = search_options(others, unit="phrase", k=k, purpose="cell")
         with LateBar("filling") as bar:
             progress = bar.to("cells", report)
             return fill(
@@ -794,12 +804,12 @@ class KnowledgeBase:
         """
         return self._updated(corpus, options, delete_missing=True)
 
-    def _updated(self, corpus: Corpus, words: Mapping[str, Any], delete_missing: bool) -> Self:
+    def _updated(self, corpus: Corpus, keywords: Mapping[str, Any], delete_missing: bool) -> Self:
         from kbq.dump.page_encoder import processes
         from kbq.maintain.update import update
 
-        options, others = build_options(words, SyncKwargs if delete_missing else UpdateKwargs)
-        with _told(f"updating {self.folder}", others) as reported:
+        options, others = build_options(keywords, SyncKwargs if delete_missing else UpdateKwargs)
+        with _reporting(f"updating {self.folder}", others) as reported:
             manifest, changes, bad_lines = update(
                 corpus,
                 self._changeable,
@@ -889,9 +899,7 @@ class KnowledgeBase:
                 self._changeable, self.model, spec, bar.to("stage", report), build_all
             )
 
-        return type(self)(
-            self.folder, manifest, self.model, replace(self._where, index=None), self._is_lazy
-        )
+        return self._reopened(manifest, where=replace(self._where, index=None))
 
     def index_bm25(self, report: Report | None = None) -> Self:
         """Add a BM25 index of the words to shards that have none."""
@@ -913,13 +921,15 @@ class KnowledgeBase:
 
 
 @contextmanager
-def _told(title: str, words: Mapping[str, Any], corpus: object = None) -> Iterator[dict[str, Any]]:
-    """Yield these words with reports to a bar, and notes to the log, where the caller gives none."""
-    pages = words.get("report")
-    stage = words.get("report_stage")
+def _reporting(
+    title: str, options: Mapping[str, Any], corpus: object = None
+) -> Iterator[dict[str, Any]]:
+    """Yield these options with reports to a bar, and notes to the log, where the caller gives none."""
+    pages = options.get("report")
+    stage = options.get("report_stage")
     with LateBar(title, pages, stage, corpus=corpus) as bar:
         yield (
             {"note": warn}
-            | dict(words)
+            | dict(options)
             | {"report": bar.to("pages", pages), "report_stage": bar.to("stage", stage)}
         )

@@ -139,7 +139,7 @@ def _range(kind: str, least: float | None, most: float | None) -> str:
     return f"at least {least:g}" if kind == "a whole number" else f"{kind}, {least:g} or more"
 
 
-def chosen(words: dict[str, Any], record: type) -> dict[str, Any]:
-    """Take the options of a record out of the words, and return them."""
-    names = [option.name for option in declared(record) if option.name in words]
-    return {name: words.pop(name) for name in names}
+def chosen(keywords: dict[str, Any], record: type) -> dict[str, Any]:
+    """Take the options of a record out of keywords, and return them."""
+    names = [option.name for option in declared(record) if option.name in keywords]
+    return {name: keywords.pop(name) for name in names}

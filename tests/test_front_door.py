@@ -13,6 +13,8 @@ import pytest
 
 import kbq
 from kbq.answers import Answer
+from kbq.asking.searcher import Searcher, SearchTarget
+from kbq.commands.options import AskedKb
 from kbq.corpus.pages import Page, Paragraph
 from kbq.errors import KbqError, KnowledgeBaseError, QueryError
 from kbq.kb import KnowledgeBase
@@ -160,6 +162,45 @@ def test_a_lazy_one_opens_what_it_needs(kb_folder: Path, tmp_path: Path) -> None
     assert KnowledgeBase.open(folder, device="cpu", lazy=True).query("Paris", 1) != []
 
 
+def test_what_is_made_of_a_lazy_one_is_lazy(
+    kb_folder: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(kb_folder, tmp_path / "kb")
+    page_id = KnowledgeBase.open(folder, device="cpu").query("the river", 1)[0].page_id
+    lazy = KnowledgeBase.open(folder, "nowhere", lazy=True)
+    some = lazy.with_pages([page_id])  # neither opens the model, which is nowhere
+    other = lazy.with_model(model_folder)
+    with pytest.raises(KbqError, match="model folder nowhere does not exist"):
+        some.query("Paris")
+    (answer,) = other.with_pages([page_id]).query("the river", 1)
+    assert answer.page_id == page_id
+
+    (folder / "shard-00000" / "starts.npy").unlink()
+    unopened = other.with_model(model_folder).with_pages([page_id])  # neither opens the files
+    with pytest.raises(KnowledgeBaseError, match=r"starts\.npy"):
+        unopened.query("Paris")
+
+
+def test_a_command_opens_the_files_of_some_pages_once(
+    kb_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[SearchTarget] = []
+    open_files = Searcher._open
+
+    def counted(self: Searcher) -> None:
+        opened.append(self.where)
+        open_files(self)
+
+    monkeypatch.setattr(Searcher, "_open", counted)
+    page_id = next(iter(KnowledgeBase.open(kb_folder, device="cpu").pages())).page_id
+    (tmp_path / "ids").write_text(page_id)
+    opened.clear()
+    for pages, chosen in ((tmp_path / "ids", (page_id,)), (None, ())):
+        AskedKb(kb_folder, pages, device="cpu").open()
+        assert opened.pop().pages == chosen
+        assert opened == []
+
+
 def test_its_help_shows_what_a_user_needs() -> None:
     names = [name for name in dir(KnowledgeBase) if not name.startswith("_")]
     assert names == [
@@ -245,6 +286,10 @@ read_corpus: Any = kbq.read_corpus
         (
             lambda kb: kb.explain("river", backend="dense"),
             "backend 'dense' cannot be explained: choose bm25 or sparta",
+        ),
+        (
+            lambda kb: kb.strongest_terms("1", backend="hybrid"),
+            "backend 'hybrid' cannot be explained: choose bm25 or sparta",
         ),
         (lambda kb: kb.explain(""), "the query is empty"),
         (lambda kb: kb.with_model("nowhere"), "model folder nowhere does not exist"),

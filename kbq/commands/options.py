@@ -292,6 +292,7 @@ class AskedKb:
             "ray": self.ray,
             "workers": self.workers,
             "device": self.device,
+            "lazy": self.pages is not None,  # opened once, when its pages are chosen
         }
         if self.kb is None:
             kb = kbq.KnowledgeBase.sample(self.model, note=note, **where)
@@ -299,8 +300,9 @@ class AskedKb:
             kb = kbq.KnowledgeBase.open(self.kb, self.model, **where)
 
         kb = kb if self.pages is None else kb.with_pages(self.pages)
-        if kb.model.device.type == "cuda" and kb.searcher.place is not None:
-            note(f"searching {kb.searcher.place.why}")
+        place = kb.searcher.place
+        if kb.model.device.type == "cuda" and place is not None:
+            note(f"searching {place.why}")
         return kb
 
     def note_sample(self) -> None:

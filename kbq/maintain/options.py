@@ -91,14 +91,14 @@ class BuildKwargs(CorpusKwargs, total=False):
     append: bool
 
 
-def build_options(words: Mapping[str, Any], known: type) -> tuple[BuildOptions, dict[str, Any]]:
+def build_options(keywords: Mapping[str, Any], known: type) -> tuple[BuildOptions, dict[str, Any]]:
     """Split the keywords of a method, whose names `known` declares, into options and others; paths
     may be texts.
     """
-    refuse_unknown_options(words, known.__annotations__, KnowledgeBaseError)
+    refuse_unknown_options(keywords, known.__annotations__, KnowledgeBaseError)
     names = {field.name for field in fields(BuildOptions)}
     given, others = (
-        {name: words[name] for name in words if (name in names) == is_one}
+        {name: keywords[name] for name in keywords if (name in names) == is_one}
         for is_one in (True, False)
     )
     if given.get("sparta") is not None:

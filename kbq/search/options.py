@@ -162,14 +162,24 @@ class PredictKwargs(SearchKwargs, total=False):
     report: Callable[[int, int], None]
 
 
-def search_options(words: Mapping[str, Any], **others: Any) -> SearchOptions:
-    """Make the options of a search from words that a method was given; networks and files may be
-    paths.
+def check_explained(k: int, backend: Backend) -> None:
+    """Raise QueryError if a number of paragraphs or terms has no meaning, or a backend is not one of
+    words alone.
+    """
+    SearchOptions(k, backend=backend)
+    if backend not in WORDS_ALONE:
+        raise QueryError(
+            f"backend {backend!r} cannot be explained: choose bm25 or sparta", is_usage=True
+        )
+
+
+def search_options(keywords: Mapping[str, Any], **others: Any) -> SearchOptions:
+    """Make the options of a search from the keywords of a method; networks and files may be paths.
 
     Raises:
         QueryError: an option is unknown, or its value has no meaning.
     """
-    refuse_unknown_options(words, SearchOptions.__dataclass_fields__, QueryError)
-    named = [name for name in ("reader", "calibration") if words.get(name) is not None]
-    paths = {name: str(as_path(words[name], f"a {name}")) for name in named}
-    return SearchOptions(**{**words, **paths, **others})
+    refuse_unknown_options(keywords, SearchOptions.__dataclass_fields__, QueryError)
+    named = [name for name in ("reader", "calibration") if keywords.get(name) is not None]
+    paths = {name: str(as_path(keywords[name], f"a {name}")) for name in named}
+    return SearchOptions(**{**keywords, **paths, **others})

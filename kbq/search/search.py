@@ -208,23 +208,25 @@ class WordIndexes:
         """Return the lexical scores of queries. Raises QueryError if the knowledge base has no such
         index.
         """
-        if backend == "sparta":
-            if self._pieces is None:
-                raise QueryError(
-                    f"{self._folder} has no learned impacts: add them with `kbq index sparta "
-                    f"{self._folder} MODEL`"
-                )
-            return LexicalScores(
-                self._shards, self.sparta, list(map(self._pieces.terms, queries)), weight
-            )
+        self.require(backend)
+        if backend == "sparta" and self._pieces is not None:
+            pieces = list(map(self._pieces.terms, queries))
+            return LexicalScores(self._shards, self.sparta, pieces, weight)
         return LexicalScores(self._shards, self.bm25, self._words_of(queries), weight)
 
-    def _words_of(self, queries: Sequence[Query]) -> list[list[str]]:
-        """Return the words of queries. Raises QueryError if the knowledge base has no BM25 index."""
-        if not self.bm25:
+    def require(self, backend: WordBackend) -> None:
+        """Raise QueryError if the knowledge base has no index of words for this backend."""
+        if backend == "sparta" and self._pieces is None:
+            raise QueryError(
+                f"{self._folder} has no learned impacts: add them with `kbq index sparta "
+                f"{self._folder} MODEL`"
+            )
+        if backend == "bm25" and not self.bm25:
             raise QueryError(
                 f"{self._folder} has no BM25 index: add one with `kbq index bm25 {self._folder}`"
             )
+
+    def _words_of(self, queries: Sequence[Query]) -> list[list[str]]:
         return [query_words(query, self.bm25) for query in queries]
 
     def strongest(self, place: PagePlace, backend: WordBackend, k: int) -> list[StrongTerms]:
@@ -232,7 +234,7 @@ class WordIndexes:
 
         Raises QueryError if the knowledge base has no such index.
         """
-        self.scores([], backend)  # refuses what is not there
+        self.require(backend)
         index: ParagraphIndex = (self.sparta if backend == "sparta" else self.bm25)[place.shard]
         shard = self._shards[place.shard]
         first, stop = np.searchsorted(shard.paragraph_pages, [place.page, place.page + 1]).tolist()
@@ -250,6 +252,7 @@ class WordIndexes:
         """Return the weighted scores of all indexes. Raises QueryError if there is none."""
         sources = [self.scores(queries, "sparta", sparta_weight)] if self.sparta else []
         if self.bm25 or not sources:
+            self.require("bm25")
             terms = self._words_of(queries)
             slots = SlotWords(list(map(self.naming, queries)), list(map(shares_of, queries, terms)))
             sources.append(LexicalScores(self._shards, self.bm25, terms, bm25_weight, slots))

@@ -133,10 +133,10 @@ class FillKwargs(RankKwargs, total=False):
     calibration: str | Path | None
 
 
-def fill_options(words: FillKwargs) -> tuple[FillOptions, dict[str, Any]]:
+def fill_options(keywords: FillKwargs) -> tuple[FillOptions, dict[str, Any]]:
     """Divide the options of `KnowledgeBase.fill` into its own and those of the search."""
-    refuse_unknown_options(words, FillKwargs.__annotations__, QueryError)
-    left: dict[str, Any] = dict(words)
+    refuse_unknown_options(keywords, FillKwargs.__annotations__, QueryError)
+    left: dict[str, Any] = dict(keywords)
     given = chosen(left, FillOptions)
     given |= {"empty": tuple(left.pop("empty"))} if "empty" in left else {}
     if given.get("decisions") is not None:
