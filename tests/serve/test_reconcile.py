@@ -225,8 +225,8 @@ def test_a_session_of_openrefine(client: httpx2.Client) -> None:
     columns = [one["id"] for one in proposed["properties"][:3]]
     assert columns == ["place of birth", "date of birth", "place of death"]
     cells: dict[str, Any] = {}
-    for first in range(0, 30, 10):
-        wanted = ids[first : first + 10]
+    for first in (0, 5):
+        wanted = ids[first : first + 5]
         rows = extend(
             client, ids=wanted, properties=[{"id": column, "settings": {}} for column in columns]
         )["rows"]
@@ -235,9 +235,9 @@ def test_a_session_of_openrefine(client: httpx2.Client) -> None:
         assert {tuple(row) for row in rows.values()} == {tuple(columns)}
         cells |= rows
     table = KnowledgeBase.sample().fill(
-        [{"subject": name} for name in names[:30]], columns, dates="iso"
+        [{"subject": name} for name in names[:10]], columns, dates="iso"
     )
-    for row, page_id in zip(table.rows, ids[:30], strict=True):
+    for row, page_id in zip(table.rows, ids[:10], strict=True):
         for column in columns:
             values = [
                 value.get("name") or value.get("str") or value["date"].removesuffix("T00:00:00Z")
