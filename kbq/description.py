@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
+from kbq.dump.manifest import (
+    NEITHER,
+    STATE,
+    IndexEntry,
+    Manifest,
+    is_knowledge_base,
+    read_manifest,
+)
 from kbq.errors import KbqError, ModelError, first_line
 from kbq.index.factory import choose_place
 from kbq.model.devices import choose_device
@@ -64,7 +71,9 @@ def describe(folder: Path) -> dict[str, object]:
         return {"kind": "SPARTA model", "bytes": folder_bytes(folder), **facts}
     if (folder / "config.json").exists():
         return _network(folder)
-    return _knowledge_base(folder)  # raises: it is not a knowledge base
+    if (folder / STATE).exists():
+        return _knowledge_base(folder)  # raises: its build has not ended
+    raise KbqError(NEITHER.format(folder=folder))
 
 
 def _model(folder: Path) -> dict[str, object]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from kbq.answers import Answer, Answers, AnswersOfEach, Facts, PageName, Result, StrongTerms
 from kbq.asking.searcher import Searcher, SearchTarget, SearchTargetKwargs
 from kbq.dump.manifest import read_manifest
+from kbq.dump.page_directory import unknown_page
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import build_missing
 from kbq.maintain.changes import NOTHING_DONE, Changes, Outcome
@@ -355,9 +356,7 @@ class KnowledgeBase:
         with self.manifest.damage_explained(self.folder):
             page = self.searcher.pages.page(page_id)
         if page is None:
-            raise KnowledgeBaseError(
-                f"{self.folder} has no page {page_id!r:.80}: `pages()` names all of them"
-            )
+            raise unknown_page(self.folder, page_id)
         return page
 
     @property
@@ -556,9 +555,7 @@ class KnowledgeBase:
             place = self.searcher.pages.place(page_id)
             if place is not None:
                 return self.searcher.words.strongest(place, backend, k)
-        raise KnowledgeBaseError(
-            f"{self.folder} has no page {page_id!r:.80}: `pages()` names all of them"
-        )
+        raise unknown_page(self.folder, page_id)
 
     def export_impacts(self, out: str | Path) -> int:
         """Write the impacts of all sentences for Anserini (JsonVectorCollection); return how many
@@ -715,13 +712,14 @@ class KnowledgeBase:
             QueryError: records cannot be asked; all of these are named.
             KbqError: `out` is of another run.
         """
-        from kbq.kilt.prediction import Predictor
+        from kbq.kilt.prediction import Predictor, refuse_other_files
         from kbq.kilt.task import Task
 
         search = search_options(options, k=top_pages, unit=unit, backend=backend)
         path = None if out is None else as_path(out, "out")
         with LateBar("predicting") as bar:
             asked = None if questions is None else as_path(questions, "questions")
+            refuse_other_files(records)
             predictor = Predictor(Task.load(task), self.searcher, search, with_text, asked)
             return predictor.predict(records, path, bar.to("count", report))
 
@@ -757,7 +755,7 @@ class KnowledgeBase:
             KbqError: the table or the relations cannot be used, or `out` was made by somebody else.
             QueryError: answers have no probability here, or the precision cannot be promised.
         """
-        from kbq.tables.fill import fill
+        from kbq.tables.fill import fill, read_inputs
         from kbq.tables.options import fill_options
 
         settings, others = fill_options(options)
@@ -765,16 +763,9 @@ class KnowledgeBase:
         search = search_options(others, unit="phrase", k=k, purpose="cell")
         with LateBar("filling") as bar:
             progress = bar.to("cells", report)
+            inputs = read_inputs(table, relations, out, settings, note)
             return fill(
-                self.searcher,
-                table,
-                relations,
-                out,
-                settings,
-                search,
-                command=command,
-                note=note,
-                report=progress,
+                self.searcher, inputs, settings, search, command=command, note=note, report=progress
             )
 
     # Maintain: each returns the knowledge base as it is now; this object goes on with what it has

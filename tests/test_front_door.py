@@ -279,7 +279,7 @@ read_corpus: Any = kbq.read_corpus
         (lambda kb: kb.update([], append=True), "append is unknown: choose from"),
         (
             lambda kb: kb.page("no such page"),
-            "has no page 'no such page': `pages()` names all of them",
+            "has no page 'no such page': `kbq pages",
         ),
         (lambda kb: kb.query("river", reader="nowhere"), "nowhere"),
         (lambda kb: kb.query("river", reader="nowhere", depth=0), "depth is 0, must be at least 1"),
@@ -295,7 +295,7 @@ read_corpus: Any = kbq.read_corpus
         (lambda kb: kb.with_model("nowhere"), "model folder nowhere does not exist"),
         (lambda kb: kb.with_model(7), "a model is 7: give a path"),
         (lambda kb: kb.predict([], task="trex"), "records holds no record"),
-        (lambda kb: kb.predict([7], task="trex"), "1 records that cannot be asked"),
+        (lambda kb: kb.predict([7], task="trex"), "1 record that cannot be asked"),
         (lambda kb: kb.predict(7, task="trex"), "records are 7: give a path, or a list of records"),
         (lambda kb: kb.predict("nowhere", task="trex"), "nowhere: cannot be read"),
         (

@@ -11,7 +11,7 @@ import pytest
 
 from kbq.asking.searcher import SearchTarget
 from kbq.augmentation.augment import augment
-from kbq.commands import ask, fill, maintain, measure, options, teach
+from kbq.commands import ask, maintain, measure, options, teach
 from kbq.errors import KbqError, QueryError
 from kbq.importing.dump import import_dump
 from kbq.importing.index import import_index
@@ -25,7 +25,6 @@ from kbq.maintain.verify import verify
 from kbq.options import Option, check, declared
 from kbq.search.options import RankKwargs, SearchKwargs, SearchOptions
 from kbq.tables.options import FillKwargs, FillOptions
-from kbq.tables.scoring import evaluate_table
 from kbq.training.encoders import train_encoders
 from kbq.training.reader import train_reader
 from kbq.training.sparta import train_sparta
@@ -123,7 +122,6 @@ TWICE: dict[Callable[..., Any], Callable[..., Any]] = {
     ask.build: KnowledgeBase.build,
     ask.query: KnowledgeBase.query,
     ask.explain: KnowledgeBase.explain,
-    fill.evaluate_table: evaluate_table,
     maintain.compact: KnowledgeBase.compact,
     maintain.delete: KnowledgeBase.delete,
     maintain.dump: import_dump,

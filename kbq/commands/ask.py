@@ -19,6 +19,7 @@ from kbq.commands.options import (
     MovedModel,
     Ray,
     fields_of,
+    names_kb,
     note_untuned,
     output_path,
     read_queries,
@@ -96,6 +97,8 @@ def build(
         return
     if kb is None:
         raise typer.BadParameter("name the folder of the new knowledge base", param_hint="KB")
+    if names_kb(corpus) and kb.exists() and not names_kb(kb):
+        raise KbqError(f"the corpus comes first: kbq build {kb} {corpus}", is_usage=True)
     if options.sparta is None:
         refuse_given(context, "without --sparta", ("terms",))
     if options.append:

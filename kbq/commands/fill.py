@@ -18,6 +18,7 @@ from kbq.commands.options import (
     Json,
     TunedModel,
     fields_of,
+    note_place,
     output_path,
     refuse_given,
     takes,
@@ -25,7 +26,7 @@ from kbq.commands.options import (
 from kbq.commands.terminal import note, print_file, tell, typed_command
 from kbq.progress import Bar
 from kbq.search.options import RankKwargs, SearchOptions
-from kbq.tables.options import SUBJECT, FillOptions
+from kbq.tables.options import FillOptions
 
 if TYPE_CHECKING:
     from kbq.tables.tables import FillCounts, Table
@@ -155,7 +156,7 @@ def fill(
     from kbq.storage.rows import SUFFIXES
 
     asked.note_sample()
-    kb = asked.open()
+    kb = asked.open(lazy=True)  # what is wrong with a table is said before networks are opened
     verb = "checking" if options.check else "filling"
     with TemporaryDirectory() as folder, Bar(f"{verb} {table or kb.folder}") as bar:
         ending = Path(table or "").suffix.lower()
@@ -174,10 +175,11 @@ def fill(
         )
         printed = written.read_bytes() if written and written != out else None
 
+    note_place(kb)
     _note_left_out(filled.counts.unasked, filled.counts.formulas)
     if printed is None:
         tell(
-            dataclasses.asdict(filled.counts) | {"out": out and str(out)},
+            _facts(filled, out, options.check),
             as_json,
             *_lines(filled, out, options.check),
         )
@@ -207,12 +209,15 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
         if counts.asked < counts.queries:
             known = f"; {counts.queries - counts.asked:,} of {counts.queries:,} answers were there"
         done = f"{counts.filled:,} of {asked} filled ({percent(counts.filled / counts.cells)})"
-        return [f"{out}: {done}{known}{_taught(counts.taught)}", *_by_relation(filled)]
+        return [
+            f"{out}: {done}{known}{_taught(counts.taught)}",
+            *_relation_lines(_by_relation(filled)),
+        ]
 
     from kbq.tables.fill import VERDICTS
 
     verdicts = [row["verdict"] for row in filled.rows]
-    found = ", ".join(f"{verdicts.count(verdict):,} {verdict}" for verdict in VERDICTS)
+    found = ", ".join(f"{verdict}: {verdicts.count(verdict):,}" for verdict in VERDICTS)
     return [f"{out}: {counted(len(verdicts), 'value')} of {counted(counts.rows, 'row')}: {found}"]
 
 
@@ -224,10 +229,8 @@ def _taught(decisions: Mapping[str, int]) -> str:
     return f"; decisions taught how sure to be of {learned} (a run without --decisions undoes it)"
 
 
-def _by_relation(filled: "Table") -> list[str]:
-    """Count, for each of several relations, the filled and the empty cells, and average the
-    probabilities.
-    """
+def _by_relation(filled: "Table") -> dict[str, dict[str, Any]]:
+    """Count the filled and the empty cells of each relation, and average the probabilities."""
     accepted: dict[str, dict[str, float | None]] = {}
     guesses: Counter[str] = Counter()
     for claim in filled.claims:
@@ -237,13 +240,36 @@ def _by_relation(filled: "Table") -> list[str]:
         else:
             guesses[claim.relation] += 1
 
-    lines = []
-    for relation, cells in accepted.items() if len(accepted) > 1 else ():
+    facts = {}
+    for relation, cells in accepted.items():
         chances = [chance for chance in cells.values() if chance is not None]
-        mean = f", {percent(sum(chances) / len(chances))} likely on average" if chances else ""
-        lines.append(f"  {relation}: {len(cells):,} filled{mean}; {guesses[relation]:,} left empty")
+        mean = sum(chances) / len(chances) if chances else None
+        facts[relation] = {"filled": len(cells), "empty": guesses[relation], "probability": mean}
+    return facts
 
+
+def _relation_lines(by_relation: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say the numbers of several relations; those of a single one are in the first line."""
+    lines = []
+    for relation, facts in by_relation.items() if len(by_relation) > 1 else ():
+        mean = facts["probability"]
+        likely = "" if mean is None else f", {percent(mean)} likely on average"
+        lines.append(
+            f"  {relation}: {facts['filled']:,} filled{likely}; {facts['empty']:,} left empty"
+        )
     return lines
+
+
+def _facts(filled: "Table", out: Path | None, check: bool) -> dict[str, object]:
+    """Return what --json prints of a table that was filled, checked, or only looked at."""
+    from kbq.tables.claims import CLAIMS
+
+    counts = dataclasses.asdict(filled.counts)
+    if filled.counts.seconds is not None or out is None:
+        return counts | {"out": None}
+    del counts["seconds"]
+    files = {"out": str(out), "claims": str(out.with_suffix(CLAIMS))}
+    return counts | files | ({} if check else {"relations": _by_relation(filled)})
 
 
 def _duration(seconds: float) -> str:
@@ -302,27 +328,33 @@ def export(
 
     counts = write(claims, to, out, relations=relations or (), ids=ids)  # type: ignore[arg-type]
     _note_left_out((), counts.formulas)
+    files = {"out": str(out)}
     if counts.left_out:
-        lacking = (
-            f"; {counts.lacking:,} names have no Q-number: see {out}.ids-todo.tsv"
-            if counts.lacking
-            else ""
-        )
-        said = (
-            f"{counts.commands:,} commands are written, {counts.left_out:,} claims cannot be: "
-            f"{out}.left-out.jsonl"
-        )
-        note(f"{said} says why{lacking}")
+        files["left_out_file"] = f"{out}.left-out.jsonl"
+        lacking = ""
+        if counts.lacking:
+            files["lacking_file"] = f"{out}.ids-todo.tsv"
+            names = counted(counts.lacking, "name")
+            lacking = f"; {names} without a Q-number: see {files['lacking_file']}"
+        written = counted(counts.commands, "command")
+        left_out = counted(counts.left_out, "claim")
+        note(f"{written} written, {left_out} left out: {files['left_out_file']} says why{lacking}")
 
-    line = f"{out}: {counts.accepted:,} of {counts.claims:,} claims are accepted"
-    tell(dataclasses.asdict(counts) | {"out": str(out)}, as_json, line)
+    line = f"{out}: {counts.accepted:,} of {counted(counts.claims, 'claim')} accepted"
+    tell(dataclasses.asdict(counts) | files, as_json, line)
 
 
 @app.command("evaluate-table", rich_help_panel=FILL)
 def evaluate_table(
     filled: Annotated[Path, typer.Argument(help="A filled table, or a file of claims.")],
     gold: Annotated[Path, typer.Argument(help="A table, triples, or KILT lines.")],
-    subject: Annotated[str, typer.Option(help="The column of subjects in tables.")] = SUBJECT,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            help="The column of subjects in tables.",
+            show_default="subject, or the column that has names",
+        ),
+    ] = None,
     relations: Annotated[
         list[str] | None,
         typer.Option("--relation", help="A column to score in tables; repeat it. By default all."),
@@ -335,7 +367,7 @@ def evaluate_table(
     """
     from kbq.tables.scoring import evaluate_table as evaluate
 
-    scores = evaluate(filled, gold, subject, relations or ())
+    scores = evaluate(filled, gold, subject, relations or (), note)
     table = scores.table()
     tell(scores.to_dict(), as_json, *(table.csv() if as_csv else table.markdown()).splitlines())
 

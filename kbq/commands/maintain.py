@@ -3,6 +3,7 @@
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import chain, compress, islice
@@ -29,6 +30,7 @@ from kbq.commands.options import (
     output_path,
     read_queries,
     refuse_given,
+    refuse_swapped,
     takes,
 )
 from kbq.commands.terminal import note, tell, typed_command
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 NAMED = 20  # fields in a message
 SYNC = "format", "columns", "documents", "workers"  # options of a build that `kbq sync` has, too
 UPDATE = (*SYNC, "skip_bad_lines")
+IN_MEMORY = {"compact": 80, "tiny": 45}  # bytes per vector of a large index; see --kind
 MUCH = 0.2  # share of vectors from which on compacting is suggested
 app = typer.Typer()
 index = typer.Typer(
@@ -93,6 +96,7 @@ def sync(*, options: BuildOptions = BUILD, asked: Update) -> None:
 def _update(asked: Update, method: Literal["update", "sync"], words: dict[str, Any]) -> None:
     kb = asked.kb
     dry_run = asked.dry_run
+    refuse_swapped(method, kb, asked.corpus)
     before = kbq.KnowledgeBase.open(kb, asked.model, device=asked.device, lazy=True)
     with Bar(f"updating {kb}") as bar:
         words |= {"dry_run": dry_run, "report": bar.pages, "report_stage": bar.stage, "note": note}
@@ -125,6 +129,7 @@ def delete(
     """Delete pages, so that no answer comes from them. Their bytes stay until `kbq compact`."""
     from kbq.maintain.delete import page_ids
 
+    refuse_swapped("delete", kb, *(pages or ()))
     ids = [*(page_ids(Path(file)) if file is not None else ()), *(page_ids(pages) if pages else ())]
     if not ids:
         raise typer.BadParameter(
@@ -267,6 +272,11 @@ def index_vectors(
         after = before.index_vectors(kind, recall, texts, filter, ray, bar.stage)
     facts = index_facts(kb, after.manifest, after.index)
     tell({"kb": str(kb), **asdict(facts)}, as_json, f"{kb}: {index_line(facts)}")
+    if facts.bytes_per_vector > 2 * IN_MEMORY.get(facts.kind, math.inf):
+        note(
+            f"in a small knowledge base the tables of {facts.kind} outweigh its codes: "
+            f"`kbq index vectors {kb} --kind exact` goes back to comparing every vector"
+        )
     if facts.recall < facts.target:
         more = {"tiny": "compact, disk or exact", "compact": "disk or exact"}.get(
             facts.kind, "exact"
@@ -294,6 +304,7 @@ def sparta(
     as_json: Json = False,
 ) -> None:
     """Index the word weights of a SPARTA model, for the backends sparta and hybrid."""
+    refuse_swapped("index sparta", kb, model)
     with Bar(f"indexing {kb}") as bar:
         size = (
             kbq.KnowledgeBase.open(kb, device=device, lazy=True)
@@ -365,6 +376,7 @@ def list_pages(
     from kbq.corpus.pages import has_value
     from kbq.dump.page_directory import Pages
 
+    refuse_swapped("pages", kb, words)
     pages = Pages.open(kb)
     required = [page.partition("=")[::2] for page in where or ()]
     names: Iterable[tuple[str, str]] = pages.names()

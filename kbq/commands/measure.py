@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 import kbq
+from kbq.answers import counted
 from kbq.commands import terminal
 from kbq.commands.options import (
     MEASURE,
     AskedKb,
     Json,
     fields_of,
+    note_place,
     note_untuned,
     output_path,
     refuse_idle,
@@ -97,7 +99,7 @@ def predict(
             "phrases in them"
         )
 
-    kb = asked.open()
+    kb = asked.open(lazy=True)  # a wrong file is named before networks are opened
     with Bar(f"predicting {out}") as bar:
         words = {
             name: value for name, value in fields_of(options).items() if name not in OF_THE_TASK
@@ -114,6 +116,7 @@ def predict(
             **words,
         )
 
+    note_place(kb)
     note_untuned(outcome.untuned_relations)
     tell(
         dataclasses.asdict(outcome) | {"out": str(out)},
@@ -313,8 +316,13 @@ def validate(
         lines.append(f"… and {len(errors) - MOST_PROBLEMS:,} more")
     for first, count in validation.first_warnings():
         lines.append(f"warning: {first}{f', and {count - 1:,} more' if count > 1 else ''}")
-    problems = f"{len(errors):,} errors, {len(validation.warnings):,} warnings"
-    lines.append(f"{validation.path}: {validation.records:,} records, {problems}")
+    counts = {
+        "record": validation.records,
+        "error": len(errors),
+        "warning": len(validation.warnings),
+    }
+    found = ", ".join(counted(count, noun) for noun, count in counts.items())
+    lines.append(f"{validation.path}: {found}")
     tell(validation.to_dict(), as_json, *lines)
     if errors:
         raise typer.Exit(1)
@@ -403,7 +411,7 @@ def submit(
     )
     for entry in entries:
         for warning, count in entry.warnings.items():
-            note(f"{warning}{f', {count:,} times' if count > 1 else ''}")
+            note(f"warning: {warning}{f', {count:,} times' if count > 1 else ''}")
 
     facts = {"out": str(out), "files": [dataclasses.asdict(entry) for entry in entries]}
     lines = []

@@ -20,7 +20,7 @@ import kbq
 from kbq.answers import IndexKind
 from kbq.commands import terminal
 from kbq.commands.terminal import Styled, note, show
-from kbq.errors import QueryError
+from kbq.errors import KbqError, QueryError
 from kbq.options import Declared, declared
 from kbq.search.options import WORDS_ALONE, Backend
 
@@ -46,13 +46,24 @@ EXTRA = {  # what to do about an argument too many, by command; a missing option
     "fill": "the columns to fill go after --relations",
     "export": "give one file of claims; the format goes after --to",
     "evaluate-table": "a column to score goes after --relation",
-    "evaluate": "predictions of a second system go after --compare",
+    "evaluate": (
+        "--csv takes no file, so redirect what it prints; predictions of a second system go after "
+        "--compare"
+    ),
     "predict": "the knowledge base goes after --kb",
     "errors": "the knowledge base goes after --kb",
     "validate": "the KILT file goes after --inputs, the knowledge base after --kb",
     "index vectors": "the kind of index goes after --kind, a file of queries after --queries",
 }
 
+KB_ARGUMENTS = {"kb", "kbs", "folder", "corpus"}  # arguments that may be a knowledge base
+PLAINER = (  # words of the library that reads a command line, and those of kbq
+    ("^Value error, ", ""),
+    (r"Input should be greater than or equal to (\S+)", r"must be \1 or more"),
+    (r"Input should be less than or equal to (\S+)", r"must be \1 or less"),
+    ("Input should be a valid integer.*", "must be a whole number"),
+    ("Input should be a valid number.*", "must be a number"),
+)
 HELP = (
     'ask for a property, such as "Marie Curie [SEP] place of birth", or a question; ↑ brings back '
     "earlier queries"
@@ -238,7 +249,7 @@ def summary(text: str, room: int) -> str:
 
 def explained(error: Any) -> str:
     """Return the message of an error in a command line, with the right one where it is known."""
-    message = error.message
+    message = plainer(str(error.message))
     context = error.ctx
     if context is None:
         return str(message)
@@ -248,6 +259,10 @@ def explained(error: Any) -> str:
     ):
         return f"{problem}: {advice}"
 
+    arguments = {parameter.name for parameter in context.command.params}
+    if re.match("No such option: --kb(?!-|[a-z])", message) and arguments & KB_ARGUMENTS:
+        return f"{problem}: give the knowledge base as an argument"
+
     is_of_group = (
         context.parent is not None and message.startswith("No such command") and not similar
     )
@@ -256,6 +271,19 @@ def explained(error: Any) -> str:
         if is_of_group
         else str(message)
     )
+
+
+def plainer(message: str) -> str:
+    """Say in the words of kbq what a value must be.
+
+    >>> plainer("Value error, 'bm52' is not one of 'auto'."), plainer("Input should be greater than or equal to 1")
+    ("'bm52' is not one of 'auto'.", 'must be 1 or more')
+    >>> plainer("Input should be a valid integer, unable to parse string as an integer")
+    'must be a whole number'
+    """
+    for foreign, own in PLAINER:
+        message = re.sub(foreign, own, message)
+    return message
 
 
 def _name(context: Any) -> str:
@@ -285,14 +313,14 @@ class AskedKb:
     ] = 1
     device: Device = "auto"
 
-    def open(self) -> "kbq.KnowledgeBase":
-        """Open it; the bundled sample is built on first use."""
+    def open(self, lazy: bool = False) -> "kbq.KnowledgeBase":
+        """Open it; the bundled sample is built on first use. `lazy`: as for `KnowledgeBase.open`."""
         where: Any = {
             "index": self.index,
             "ray": self.ray,
             "workers": self.workers,
             "device": self.device,
-            "lazy": self.pages is not None,  # opened once, when its pages are chosen
+            "lazy": lazy or self.pages is not None,  # opened once, when its pages are chosen
         }
         if self.kb is None:
             kb = kbq.KnowledgeBase.sample(self.model, note=note, **where)
@@ -300,14 +328,20 @@ class AskedKb:
             kb = kbq.KnowledgeBase.open(self.kb, self.model, **where)
 
         kb = kb if self.pages is None else kb.with_pages(self.pages)
-        place = kb.searcher.place
-        if kb.model.device.type == "cuda" and place is not None:
-            note(f"searching {place.why}")
+        if not lazy:
+            note_place(kb)
         return kb
 
     def note_sample(self) -> None:
         if self.kb is None:
             note("no --kb is given, so the bundled sample is used")
+
+
+def note_place(kb: "kbq.KnowledgeBase") -> None:
+    """Say why vectors are searched where they are, if there is a GPU."""
+    place = kb.searcher.place
+    if kb.model.device.type == "cuda" and place is not None:
+        note(f"searching {place.why}")
 
 
 def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) -> None:
@@ -318,20 +352,33 @@ def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) ->
         refuse_given(context, f"with --backend {backend}", ("index", "ray"))
 
 
+def names_kb(text: object) -> bool:
+    """Whether a word of a command line is the folder of a knowledge base."""
+    from kbq.dump.manifest import MANIFEST
+
+    return os.path.isfile(os.path.join(str(text), MANIFEST))  # noqa: PTH113, PTH118 - a path may raise OSError
+
+
+def refuse_swapped(command: str, kb: Path, *others: object) -> None:
+    """Refuse a knowledge base that stands behind what it must stand before."""
+    other = next(filter(names_kb, others), None)
+    if other is not None and not names_kb(kb):
+        raise KbqError(f"the knowledge base comes first: kbq {command} {other} {kb}", is_usage=True)
+
+
 def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, str]]:
     """Return queries with their places: those of a file with "file:line", others with an empty
     text.
 
     Raises QueryError if there is none, or if some are malformed; it names all of these.
     """
-    from kbq.dump.manifest import MANIFEST
     from kbq.model.queries import readable_queries
     from kbq.storage.lines import read_lines, source_name
 
     if len(texts) > 2 and not any(" " in text for text in texts):
         note("each word is asked by itself: put quotes around a query of several words")
     for text in texts:
-        if os.path.isfile(os.path.join(text, MANIFEST)):  # noqa: PTH113, PTH118 - a path may raise OSError
+        if names_kb(text):
             raise QueryError(
                 f"{text} is a knowledge base, not a query: ask it with --kb {text}", is_usage=True
             )

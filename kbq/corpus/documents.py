@@ -45,7 +45,7 @@ from kbq.storage.lines import (
     source_name,
     without_compression,
 )
-from kbq.storage.reading import refuse_large
+from kbq.storage.reading import refuse_large, unreadable
 from kbq.storage.reports import Note
 from kbq.storage.rows import SUFFIXES
 from kbq.text.normal_forms import clean_text, normal_form, normalised, without_surrogates
@@ -509,7 +509,4 @@ def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator
 
 
 def _unreadable(path: Path, reason: OSError) -> CorpusError:
-    return CorpusError(
-        f"{source_name(str(path))}: cannot be read ({reason.strerror}): check its path and "
-        "permissions"
-    )
+    return CorpusError(unreadable(source_name(str(path)), reason))

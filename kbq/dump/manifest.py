@@ -320,6 +320,9 @@ def refuse_other_model(folder: Path, manifest: Manifest, model: "Model") -> None
     )
 
 
+NEITHER = "{folder} is neither a knowledge base nor a model: name the folder of one"
+
+
 def is_knowledge_base(folder: Path) -> bool:
     return (folder / MANIFEST).exists()
 

@@ -161,10 +161,16 @@ def _key(name: str) -> np.uint64:
     return np.uint64(xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogatepass")))
 
 
+def unknown_page(folder: Path, page_id: str) -> KnowledgeBaseError:
+    return KnowledgeBaseError(
+        f"{folder} has no page {page_id!r:.80}: `kbq pages {folder}` lists them"
+    )
+
+
 def refuse_unknown(folder: Path, ids: Sequence[str]) -> None:
     """Raise KnowledgeBaseError if there are any ids, which are those of unknown pages."""
     if len(ids) == 1:
-        raise KnowledgeBaseError(f"{folder} has no page {ids[0]!r}: check its id")
+        raise unknown_page(folder, ids[0])
     if ids:
         raise KnowledgeBaseError(
             f"{folder} has no pages with {len(ids):,} of these ids: check them", list(ids)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 import jsonlines
 
 import kbq
-from kbq.answers import Answer, is_likely
+from kbq.answers import Answer, counted, is_likely
 from kbq.dump.manifest import read_manifest
 from kbq.errors import KbqError, QueryError
 from kbq.kilt.open_questions import questions_by_id, read_questions
@@ -23,9 +23,10 @@ from kbq.kilt.records import RELEVANCE
 from kbq.kilt.task import Task
 from kbq.search.options import SearchOptions, Unit
 from kbq.storage.lines import read_lines
-from kbq.storage.paths import as_iterable, as_path, run_file
+from kbq.storage.paths import as_iterable, as_path, pipe_name, run_file
 from kbq.storage.reading import file_digest
 from kbq.storage.records import json_bytes, parsed_json
+from kbq.storage.reports import unheard
 from kbq.storage.resumed_results import resumed
 from kbq.storage.writing import whole_lines
 from kbq.text.queries import Query
@@ -231,7 +232,9 @@ class Predictor:
                 problems.append(f"{path}:{number}: {error.typed}")
 
         if problems:
-            raise QueryError(f"{path} has {len(problems)} records that cannot be asked", problems)
+            raise QueryError(
+                f"{path} has {counted(len(problems), 'record')} that cannot be asked", problems
+            )
         if not names:
             raise QueryError(f"{path} holds no record")
         queries = self.kb.check(self.options, adapted)
@@ -309,6 +312,12 @@ def numbered_records(
             yield number, record
         else:
             on_bad_line(QueryError(f"records:{number}: is {record!r:.60}, not a KILT record"))
+
+
+def refuse_other_files(records: Records) -> None:
+    """Raise QueryError if a file is missing or of another kind, before a knowledge base is opened."""
+    if isinstance(records, str | Path) and not pipe_name(as_path(records, "a KILT file")):
+        next(numbered_records(records, unheard), None)
 
 
 def provenance(found: Answer, unit: Unit, with_text: bool) -> dict[str, Any]:

@@ -5,18 +5,21 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from os import PathLike
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any, Literal, TypeVar, cast
 
 from kbq.errors import EvaluationError, KbqError
 from kbq.kilt.open_questions import has_open_questions, read_questions
 from kbq.storage.folders import make_folders
-from kbq.storage.lines import ARRAY, COMPRESSED, Line, parse_json_lines, read_lines
-from kbq.storage.paths import pipe_name
+from kbq.storage.lines import ARRAY, COMPRESSED, Line, parse_json_lines, read_lines, with_json
+from kbq.storage.paths import pipe_name, run_file
+from kbq.storage.reading import unreadable
 from kbq.storage.records import parsed_json
 from kbq.storage.writing import replacing, writing_to
 
@@ -119,6 +122,7 @@ class UnfitError(ValueError):
 
 
 Severity = Literal["error", "warning"]
+WANTED = "give lines of KILT; `kbq evaluate-table` scores tables"
 HAS_MARK = "starts with a byte order mark: save the file as UTF-8 without it"
 IS_ARRAY = "is an array, which the official evaluation does not read: write one object per line"
 IS_BLANK = "is blank"
@@ -218,8 +222,8 @@ def read_objects(source: Source, problems: Problems) -> Iterator[tuple[int, Json
             if stream.read(3) == codecs.BOM_UTF8:  # `read_lines` drops it
                 problems.add(source, 1, None, HAS_MARK)
 
-    lines = _every_line(source, problems)
     try:
+        lines = with_json(_every_line(source, problems), str(source), EvaluationError, WANTED)
         for number, line in lines:
             if number == 1 and ARRAY.match(line):
                 problems.add(source, number, None, IS_ARRAY)
@@ -287,21 +291,10 @@ def check_paths(
             continue
         try:
             pipe = pipe_name(path)
-            why = (
-                ""
-                if pipe
-                else "a folder"
-                if path.is_dir()
-                else ""
-                if path.exists()
-                else "no such file"
-            )
+            if not pipe and S_ISDIR(path.stat().st_mode):
+                raise IsADirectoryError
         except OSError as error:  # records as text, say, given for a path
-            pipe = ""
-            why = error.strerror or "no such file"
-
-        if why:
-            raise EvaluationError(f"{path} cannot be read ({why})")
+            raise EvaluationError(unreadable(path, error)) from None
         if pipe and is_read_twice:
             raise EvaluationError(
                 f"{pipe} can be read only once, and is needed several times: give the name of a "
@@ -316,6 +309,28 @@ def check_paths(
         if path.resolve() in taken:
             raise EvaluationError(f"{path} is {taken[path.resolve()]}: write to another file")
         taken[path.resolve()] = "another output, too"
+
+
+def refuse_swapped(predictions: Source, gold: Source) -> None:
+    """Raise EvaluationError if the gold data are predictions of kbq, and the predictions are not."""
+    if _is_predicted(gold) and not _is_predicted(predictions):
+        raise EvaluationError(
+            f"{gold} holds predictions of kbq, {predictions} does not: predictions come first, "
+            "gold second",
+            is_usage=True,
+        )
+
+
+def _is_predicted(source: Source) -> bool:
+    """Whether `kbq predict` has written a file, or its first record has a probability."""
+    with suppress(OSError, KbqError, UnfitError):
+        if isinstance(source, Path) and pipe_name(source):
+            return False
+        if isinstance(source, Path) and run_file(source).is_file():
+            return True
+        for _, record in read_objects(source, Problems()):
+            return probability_of(only_output(record, "answer")) is not None
+    return False
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:

@@ -130,10 +130,7 @@ def validate(
         answers[_answer_of(record)] += 1
 
     for problem in reading.found:
-        if problem.place:
-            validation.findings.append(problem)
-        else:
-            validation.add(error("cannot be read", problem.kind))
+        validation.findings.append(problem)
 
     if len(types) > 1:
         validation.add(warning("ids of several types", ", ".join(sorted(types))))

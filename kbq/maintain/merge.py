@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kbq.corpus.pages import PageIds
-from kbq.dump.manifest import IndexEntry, Manifest, publish, read_manifest
+from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, publish, read_manifest
 from kbq.dump.shards import Shard, shard_name
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.folders import (
@@ -32,6 +32,11 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
             folders, or `out`
             is not empty or cannot be written.
     """
+    if is_knowledge_base(out):
+        raise KnowledgeBaseError(
+            f"{out} is a knowledge base; the new folder comes first: `kbq merge-kb OUT KB KB`"
+        )
+    _refuse_twice(folders)
     manifests = [read_manifest(folder) for folder in folders]
     for folder, manifest in zip(folders, manifests, strict=True):
         manifest.refuse_codes(folder)
@@ -56,7 +61,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
 
     with writing_to(out, KnowledgeBaseError, "free disk space or choose another folder"):
         if out.exists() and any(out.iterdir()):
-            raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")
+            raise KnowledgeBaseError(f"{out} is not empty: name a new folder, which comes first")
         make_folders(out.parent)
         make_folder(partial)
         with writing_alone(partial, out):
@@ -80,6 +85,14 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
 
 def _stays_behind(name: str) -> bool:
     return name.startswith("sparta") or "-for-" in name or name.endswith(".tmp")
+
+
+def _refuse_twice(folders: Sequence[Path]) -> None:
+    known: set[Path] = set()
+    for folder in folders:
+        if (place := folder.resolve()) in known:
+            raise KnowledgeBaseError(f"{folder} is given twice: give each knowledge base once")
+        known.add(place)
 
 
 def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kbq.dump.manifest import (
     IMPORTED,
+    NEITHER,
     changing,
     is_knowledge_base,
     read_manifest,
@@ -114,7 +115,7 @@ def verify(
 def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
     folder = folder if folder.exists() else local_folder(folder)
     if record_name(folder) is None:
-        raise KbqError(f"{folder} is neither a knowledge base nor a model: name the folder of one")
+        raise KbqError(NEITHER.format(folder=folder))
     if repair:
         raise KbqError(
             f"{folder} is a model, which cannot be repaired: {remedy(folder)}", is_usage=True

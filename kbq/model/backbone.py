@@ -45,6 +45,7 @@ from kbq.storage.writing import writing_to
 
 # Bytes that may be stored for a number of a network, and beside them.
 MOST_STORED = 16
+ADVICE = ": give `default`, a folder, or a name on the hub such as owner/name"
 BESIDE = 2**24
 # Prefix of the names of an encoder's weights.
 ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}
@@ -139,8 +140,9 @@ def reading(
         raise ModelError(f"{source} {problem}: {first_line(error)}") from None
 
 
-def model_folder(source: str | Path) -> Path:
+def model_folder(source: str | Path, kind: str = "model") -> Path:
     """Return the folder of a model: `default`, a folder, or a hub name, which is downloaded.
+    Messages call it by its `kind`.
 
     Raises ModelError if there is none, or it has links.
     """
@@ -152,7 +154,7 @@ def model_folder(source: str | Path) -> Path:
     if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
         if folder.is_file():
             raise ModelError(f"{source} is a file: give the folder that holds it, {folder.parent}")
-        raise ModelError(f"model folder {source} does not exist")
+        raise ModelError(f"{kind} folder {source} does not exist{ADVICE}")
 
     hugging_face()  # also turns off the messages of huggingface_hub
     import huggingface_hub  # imported on demand: hub names are rare
@@ -161,7 +163,7 @@ def model_folder(source: str | Path) -> Path:
         return Path(huggingface_hub.snapshot_download(str(source)))
     except Exception as error:  # huggingface_hub raises many kinds of errors
         raise ModelError(
-            f"model {source} is not a folder, nor found on the hub: {first_line(error)}"
+            f"{kind} {source} is not a folder, nor found on the hub: {first_line(error)}"
         ) from None
 
 

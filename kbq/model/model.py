@@ -30,6 +30,7 @@ from kbq.answers import WeightType
 from kbq.array_types import Floats
 from kbq.errors import ModelError
 from kbq.model.backbone import (
+    ADVICE,
     empty_backbone,
     hidden_states,
     load_tokenizer,
@@ -476,5 +477,6 @@ def model_of(
         if built_with == "default" or Path(built_with).is_dir():
             raise
         raise ModelError(
-            f"{folder} needs the model it was built with: {error.typed}; say with --model where it is"
+            f"{folder} needs the model it was built with: {error.typed.removesuffix(ADVICE)}; say "
+            "with --model where it is"
         ) from None

@@ -193,7 +193,7 @@ def open_any(source: str, device: str = "auto") -> Reader | GenerativeReader:
 
     Raises ModelError if there is no such checkpoint, or it is of another kind.
     """
-    folder = model_folder(source)
+    folder = model_folder(source, "reader")
     path = folder / "config.json"
     if not path.is_file() or (folder / CONFIG).is_file():
         return Reader.open(source, device)

@@ -106,14 +106,14 @@ class TableFiller:
         self._tables += 1
         try:
             places: dict[str, list[int]] = defaultdict(list)
-            for number, row in enumerate(rows):
-                places[subject_of(row.get(options.subject))].append(number)
             columns = {relation.name: number for number, relation in enumerate(asked)}
             filling = await self._batcher.call(
                 lambda: Filling(
                     kb.searcher, Table.of(rows), relations_of(asked), options, SEARCH, {}
                 )
             )
+            for number, row in enumerate(rows):
+                places[subject_of(row.get(filling.subject))].append(number)
             batches = filling.batches(AnswerCache(kb.searcher.shards), TOGETHER)
             claims: list[Claim] = []
             while (

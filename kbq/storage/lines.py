@@ -26,7 +26,7 @@ from typing import IO, Any, TypeAlias, TypeVar, cast
 import jsonlines
 
 from kbq.errors import KbqError
-from kbq.storage.reading import LARGEST, refuse_large
+from kbq.storage.reading import LARGEST, refuse_large, unreadable
 from kbq.storage.records import TOO_DEEP, is_too_deep, parsed_json
 from kbq.storage.reports import Note, unheard
 from kbq.text.encodings import decode, guessed
@@ -43,6 +43,7 @@ SMALL = 2**22
 MOST_TIMES = 100
 
 _PER_LINE = "write one object {…} per line"
+HEAD = 20  # lines that tell whether a file has any of JSON
 ARRAY = re.compile(r"\s*+\[\s*+(\{|\]?\s*$)")  # how an array of objects begins
 MARK = "\ufeff"  # byte order mark
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".zip")  # suffixes of compressed files
@@ -249,9 +250,7 @@ def _byte_lines(source: str, error: type[KbqError]) -> Iterator[tuple[int, bytes
                 yield number, line
     except _damage() as reason:
         if isinstance(reason, OSError) and reason.strerror:
-            raise error(
-                f"{name}: cannot be read ({reason.strerror}): check its path and permissions"
-            ) from reason
+            raise error(unreadable(name, reason)) from reason
         if "requires too much memory" in str(reason):
             what = (
                 f"it needs a window of more than {2**ZSTD_WINDOW >> 20} MB: unpack it with zstd "
@@ -270,6 +269,27 @@ def read_json_lines(
     return parse_json_lines(read_lines(source, error, on_bad_line), source, error, on_bad_line)
 
 
+def with_json(
+    lines: Iterable[Line], source: str, error: type[KbqError] = KbqError, advice: str = _PER_LINE
+) -> Iterator[Line]:
+    """Return the same lines, or raise an error if none of the first begins as JSON does: then the
+    file is of another kind, and one sentence says so.
+    """
+    several = iter(lines)
+    begun: list[Line] = []
+    for line in islice(several, HEAD):
+        begun.append(line)
+        if line[1].lstrip(f"{MARK} \t\r\n").startswith(("{", "[")):
+            break
+    else:
+        first = next((text for _, text in begun if text.strip()), "")
+        if first:
+            what = f"{source_name(source)} has no lines of JSON, as it begins with {first[:30]!r}"
+            raise error(f"{what}: {advice}")
+
+    return chain(begun, several)
+
+
 def parse_json_lines(
     lines: Iterable[Line],
     source: str,
@@ -279,6 +299,7 @@ def parse_json_lines(
     """Parse each line that is not blank as a JSON object, or all as one array of objects; errors
     name `source`.
     """
+    lines = with_json(lines, source, error)
     numbered = ((number, line) for number, line in lines if line.strip())
     begun = list(islice(numbered, 1))
     if begun and ARRAY.match(begun[0][1]):

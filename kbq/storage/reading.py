@@ -31,6 +31,17 @@ def refuse_large(name: str, size: int, error: type[KbqError] = KbqError, most: i
         raise error(f"{name} has {size:,} bytes, {most:,} at most are read: divide it")
 
 
+def unreadable(name: object, problem: OSError) -> str:
+    """Say why a file that somebody has named cannot be read, and what to do.
+
+    >>> unreadable("letters", IsADirectoryError())
+    'letters is a folder: give a file'
+    """
+    if isinstance(problem, IsADirectoryError):
+        return f"{name} is a folder: give a file"
+    return f"{name}: cannot be read ({problem.strerror}): check its path and permissions"
+
+
 def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
     """Say why a file cannot be read, and what to do. `otherwise` is the advice if it is missing or
     damaged.

@@ -15,7 +15,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from kbq.answers import Answer, is_likely
+from kbq.answers import Answer, counted, is_likely
 from kbq.dump.page_directory import Titles
 from kbq.english.countries import ADJECTIVES, NAMES, PARTS_OF_OTHERS, country_of
 from kbq.english.dates import DateValue, dates_agree
@@ -157,14 +157,17 @@ def read_decisions(path: Path, note: Note = unheard) -> dict[Cell, dict[str, Dec
     """
     decisions: list[Decision] = []
     problems: list[str] = []
-    for number, fields in read_rows(str(path), note=note, grows=True).numbered:
+    rows = read_rows(str(path), note=note, grows=True)
+    if rows.columns and "decision" not in rows.columns:
+        raise KbqError(f"{path} has no column 'decision', so it holds no decisions: {HOW}")
+    for number, fields in rows.numbered:
         try:
             decisions.append(decision_of(fields))
         except KbqError as error:
             problems.append(f"{path}:{number}: {error.typed}")
     if problems:
         raise KbqError(
-            f"{path} has {len(problems):,} lines that are not decisions: {HOW}", problems
+            f"{path} has {counted(len(problems), 'line')} without a decision: {HOW}", problems
         )
     return decided(decisions)
 

@@ -3,7 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import chain, islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from kbq.search.options import N_RERANKED, SearchOptions
 from kbq.search.search import BATCH
 from kbq.storage.paths import as_path
 from kbq.storage.reports import Note, unheard
-from kbq.storage.rows import empty_markers
+from kbq.storage.rows import RowFormat, empty_markers
 from kbq.tables.claims import Claim, write_claims, written
 from kbq.tables.deciding import (
     AROUND,
@@ -46,8 +46,10 @@ from kbq.tables.tables import (
     cell_text,
     is_empty,
     is_formula,
+    note_guessed,
     read_table,
     refuse_unwritable,
+    subject_column,
     subject_of,
     texts_of,
     write_table,
@@ -105,6 +107,9 @@ class Filling:
             if relation.min_probability is not None:
                 kb.check(replace(search, min_probability=relation.min_probability))
 
+        self.subject = options.subject or subject_column(
+            table, lambda text: bool(kb.titles.pages(text)), [asked.name for asked in relations]
+        )
         self._markers = empty_markers(options.empty)
         self._asked_for: dict[str, tuple[int, ...]] = {}  # numbers of relations, by subject
         # Ids of the pages of each subject that has several.
@@ -135,7 +140,7 @@ class Filling:
         """Find the cells that the options ask for; return the problems of rows that cannot be asked
         for.
         """
-        subject = self._options.subject
+        subject = self.subject
         relations = self._relations
         options = self._options
         self._table.refuse_without(subject)
@@ -381,7 +386,7 @@ class Filling:
     def _verdicts(self, claims: Mapping[tuple[str, str], Sequence[Claim]]) -> Iterator[Row]:
         """Yield a row for each value in the table: the verdict on it, and its evidence."""
         for row in self._table.rows:
-            subject = subject_of(row.get(self._options.subject))
+            subject = subject_of(row.get(self.subject))
             for relation in self._relations:
                 said = self._of_row(row, subject, claims.get((subject, relation.name), ()))
                 for present in texts_of(row.get(relation.name), self._markers) if said else ():
@@ -437,7 +442,7 @@ class Filling:
         )
 
     def _filled(self, row: Row, accepted: Mapping[tuple[str, str], Sequence[Claim]]) -> Row:
-        name = subject_of(row.get(self._options.subject))
+        name = subject_of(row.get(self.subject))
         values: dict[str, Any] = {}
         for relation in self._relations:
             claims = self._of_row(row, name, accepted.get((name, relation.name), ()))
@@ -472,11 +477,59 @@ def _problem(text: str, tokenizers: Sequence[ReadsQueries]) -> str:
     return ""
 
 
-def fill(
-    kb: Searcher,
+@dataclass(frozen=True, slots=True)
+class FillInputs:
+    """What is filled, from which decisions, and where to, read before a knowledge base is opened."""
+
+    table: Table | None  # None: a row for every page
+    asked: Iterable[str | Relation]  # as they were given
+    relations: Sequence[Relation]
+    decided: Decided
+    out: Path | None
+    format: RowFormat | None
+
+
+def read_inputs(
     table: str | Path | Iterable[Row] | None,
     relations: Iterable[str | Relation],
     out: str | Path | None,
+    options: FillOptions,
+    note: Note = unheard,
+) -> FillInputs:
+    """Read all that `fill` needs besides a knowledge base; raise KbqError if some is wrong."""
+    asked = (
+        list(relations)
+        if isinstance(relations, Iterable) and not isinstance(relations, str)
+        else relations
+    )
+    wanted = relations_of(asked, options.values)
+    given = None if table is None else _table(table, options.subject or SUBJECT, note)
+    if given is not None and not given.rows:
+        name = table if isinstance(table, str | Path) else "the table"
+        raise KbqError(f"{name} has no rows: give it one for each subject")
+    if given is not None and options.subject is not None:
+        given.refuse_without(options.subject)
+    decided = {} if options.decisions is None else read_decisions(options.decisions, note)
+    if out is None:
+        return FillInputs(given, asked, wanted, decided, None, None)
+
+    path = as_path(out, "out")
+    if (
+        isinstance(table, str | Path)
+        and path.exists()
+        and Path(table).exists()
+        and path.samefile(table)
+    ):
+        raise KbqError(f"{path} is the table itself: choose another --out")
+    format = table_format(path)
+    if given is not None:
+        refuse_unwritable(given, format)
+    return FillInputs(given, asked, wanted, decided, path, format)
+
+
+def fill(
+    kb: Searcher,
+    inputs: FillInputs,
     options: FillOptions,
     search: SearchOptions,
     *,
@@ -485,29 +538,20 @@ def fill(
     report: FillReport = unheard,
 ) -> Table:
     """Fill, or check, the cells of a table; see `KnowledgeBase.fill`."""
-    asked = (
-        list(relations)
-        if isinstance(relations, Iterable) and not isinstance(relations, str)
-        else relations
-    )
-    wanted = relations_of(asked, options.values)
-    before = _table(kb, table, options.subject, note)
-    decided = {} if options.decisions is None else read_decisions(options.decisions, note)
-    format = None
-    path = None if out is None else as_path(out, "out")
-    if path is not None:
-        if (
-            isinstance(table, str | Path)
-            and path.exists()
-            and Path(table).exists()
-            and path.samefile(table)
-        ):
-            raise KbqError(f"{path} is the table itself: choose another --out")
-        format = table_format(path)
-        refuse_unwritable(before, format)
+    wanted = inputs.relations
+    decided = inputs.decided
+    path = inputs.out
+    format = inputs.format
+    before = inputs.table
+    if before is None:
+        before = _pages_as_table(kb, options.subject or SUBJECT)
+        if format is not None:
+            refuse_unwritable(before, format)
 
     filling = Filling(kb, before, wanted, options, search, decided)
-    _note_relations(kb, before, wanted, asked, note)
+    if options.subject is None:
+        note_guessed(filling.subject, note)
+    _note_relations(kb, before, wanted, inputs.asked, note)
     _note_namesakes(filling, note)
     if filling.counts.markers:
         markers = ", ".join(filter(None, options.empty))
@@ -518,7 +562,7 @@ def fill(
 
     formulas = (
         0
-        if table is None
+        if inputs.table is None
         else sum(is_formula(cell_text(cell)) for row in before.rows for cell in row.values())
     )
     if formulas and format in ("csv", "tsv"):
@@ -565,9 +609,10 @@ def best_known(
     options = FillOptions(top=0)
     search = SearchOptions(N_RERANKED, "phrase", purpose="cell")
     chosen = rows[:: max(1, len(rows) // pages)][:pages]
+    inputs = read_inputs(chosen, relations, None, options)
     if expect is not unheard:
-        expect(fill(kb, chosen, relations, None, replace(options, dry_run=True), search).counts)
-    table = fill(kb, chosen, relations, None, options, search, report=report)
+        expect(fill(kb, inputs, replace(options, dry_run=True), search).counts)
+    table = fill(kb, inputs, options, search, report=report)
     likely: dict[str, set[str]] = defaultdict(set)
     chances: dict[str, list[float]] = defaultdict(list)
     for claim in table.claims:
@@ -592,15 +637,15 @@ def every_page(kb: Searcher, subject: str = SUBJECT) -> list[Row]:
     ]
 
 
-def _table(
-    kb: Searcher, table: str | Path | Iterable[Row] | None, subject: str, note: Note
-) -> Table:
-    """Return the table in a file, a list or a data frame or, without one, a row for every page."""
+def _table(table: str | Path | Iterable[Row], subject: str, note: Note) -> Table:
+    """Return the table in a file, a list or a data frame."""
     if isinstance(table, str | Path):
         return read_table(as_path(table, "the table"), note)
-    if table is None:
-        return Table((PAGE_ID, subject), every_page(kb, subject)).all_filled()
     return table if isinstance(table, Table) else Table.of_frame(table, subject) or Table.of(table)
+
+
+def _pages_as_table(kb: Searcher, subject: str) -> Table:
+    return Table((PAGE_ID, subject), every_page(kb, subject)).all_filled()
 
 
 def _note_relations(

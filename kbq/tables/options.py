@@ -30,7 +30,10 @@ class FillOptions:
     Raises KbqError if a value has no meaning, or two exclude each other.
     """
 
-    subject: Annotated[str, Option("The column of subjects.")] = SUBJECT
+    subject: Annotated[
+        str | None,
+        Option("The column of subjects.", default="subject, or the column that has names"),
+    ] = None
     values: Annotated[Values, Option("Fill in the best value, or all that are likely enough.")] = (
         "one"
     )
@@ -47,7 +50,9 @@ class FillOptions:
         float | None,
         Option(
             "Instead: the share of values that are right, 0.9 or 0.95, if the calibration can "
-            "promise it."
+            "promise it.",
+            0,
+            1,
         ),
     ] = None
     top: Annotated[int, Option("Alternatives to keep with each cell's claim.", least=0)] = TOP
@@ -98,10 +103,10 @@ class FillOptions:
         thresholds = calibration.thresholds.items() if calibration else ()
         promised = {float(precision): threshold for precision, threshold in thresholds}
         if self.precision not in promised:
-            known = ", ".join(map(str, sorted(promised)))
+            known = [str(share) for share in sorted(promised) if promised[share] is not None]
+            advice = f"choose {' or '.join(known)}" if known else "use --min-probability"
             raise QueryError(
-                f"precision is {self.precision}, the calibration knows thresholds for {known}: "
-                "choose one"
+                f"the calibration has no threshold for a precision of {self.precision}: {advice}"
             )
 
         if (threshold := promised[self.precision]) is None:
@@ -116,7 +121,7 @@ class FillOptions:
 class FillKwargs(RankKwargs, total=False):
     """The options of `KnowledgeBase.fill`: those of `FillOptions` and of the search."""
 
-    subject: str
+    subject: str | None
     values: Values
     min_probability: float | None
     precision: float | None

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from urllib.parse import quote
 
+from kbq.answers import counted
 from kbq.dump.page_directory import PageValue
 from kbq.english.dates import DateValue, gregorian
 from kbq.english.quantities import spellings_of
@@ -429,6 +430,9 @@ def read_claims(path: Path) -> list[Claim]:
     """Read a file of claims. Raises KbqError if it cannot be read, or names all lines that are no
     claims.
     """
+    beside = path.with_suffix(CLAIMS)
+    if not path.name.endswith(CLAIMS) and beside.is_file():
+        raise KbqError(f"{path} is the table: its claims are in {beside}")
     claims = list[Claim]()
     problems = list[str]()
     for number, fields in read_json_lines(
@@ -441,7 +445,7 @@ def read_claims(path: Path) -> list[Claim]:
 
     if problems:
         raise KbqError(
-            f"{path} is no file of claims, as `kbq fill` writes it: {len(problems)} lines differ",
+            f"{path} is no file of claims, as `kbq fill` writes it: {counted(len(problems), 'line')} of another kind",
             problems,
         )
 

@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
+from kbq.answers import counted
 from kbq.dump.page_directory import PageValue
 from kbq.english.countries import country_of, named_country
 from kbq.errors import KbqError, first_line
@@ -202,7 +203,7 @@ def read_ids(path: Path) -> dict[str, str]:
                 problems.append(f"{path}:{number}: {two}: leave one of them out")
 
     if problems:
-        raise KbqError(f"{path} has {len(problems)} lines that cannot be used", problems)
+        raise KbqError(f"{path} has {counted(len(problems), 'line')} that cannot be used", problems)
     return ids | _compared(ids)
 
 

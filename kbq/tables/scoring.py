@@ -10,6 +10,7 @@ lines. A slot without a value is not scored, unless triples have an empty `objec
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -21,10 +22,21 @@ from kbq.english.dates import DateValue, dates_agree
 from kbq.errors import EvaluationError
 from kbq.kilt.analysis import Cell, Form, ScoreTable
 from kbq.kilt.confidence import coverage_at
+from kbq.storage.reading import file_digest
+from kbq.storage.records import read_object
+from kbq.storage.reports import Note, unheard
 from kbq.storage.rows import empty_markers
-from kbq.tables.claims import Claim
+from kbq.tables.claims import RUN, Claim
 from kbq.tables.options import SUBJECT
-from kbq.tables.tables import Row, Table, read_table, subject_of, texts_of
+from kbq.tables.tables import (
+    Row,
+    Table,
+    note_guessed,
+    read_table,
+    subject_column,
+    subject_of,
+    texts_of,
+)
 from kbq.tables.values import keys_of
 from kbq.text.normal_forms import normalised
 from kbq.text.queries import slot_of
@@ -52,8 +64,9 @@ def value_sets_of(table: Table, path: Path, subject: str, relations: Sequence[st
     `subject`, `relations`: the columns of a wide table, by default all others. Raises
     EvaluationError if a line does not fit the others.
     """
-    columns = set(table.columns)
-    reader = next((reader for needed, reader in READERS if needed <= columns), None)
+    reader = _reader_of(table)
+    if reader is None:
+        table.refuse_without(subject, path)
     sets: ValueSets = defaultdict(list)
     try:
         for name, relation, values in (
@@ -67,6 +80,12 @@ def value_sets_of(table: Table, path: Path, subject: str, relations: Sequence[st
         ) from None
 
     return dict(sets)
+
+
+def _reader_of(table: Table) -> "ReadsSets | None":
+    """Return what reads the sets of a table, or None for a wide one."""
+    columns = set(table.columns)
+    return next((reader for needed, reader in READERS if needed <= columns), None)
 
 
 def guesses_of(table: Table) -> Guesses:
@@ -83,7 +102,6 @@ def guesses_of(table: Table) -> Guesses:
 
 
 def _wide(table: Table, subject: str, relations: Sequence[str]) -> Sets:
-    table.refuse_without(subject)
     for row in table.rows:
         for relation in relations or [column for column in table.columns if column != subject]:
             values = texts_of(row.get(relation), MARKERS)
@@ -216,19 +234,47 @@ class TableScores:
 
 
 def evaluate_table(
-    filled: Path, gold: Path, subject: str = SUBJECT, relations: Sequence[str] = ()
+    filled: Path,
+    gold: Path,
+    subject: str | None = None,
+    relations: Sequence[str] = (),
+    note: Note = unheard,
 ) -> TableScores:
     """Score a filled table, or a file of claims, against gold data in one of the module's formats.
+
+    Without a `subject`, both tables have their subjects in the column that `subject_column` gives.
 
     Raises:
         KbqError: a file cannot be read.
         EvaluationError: there is nothing to score.
     """
-    gold_sets = read_value_sets(gold, subject, relations)
+    gold_table = read_table(gold)
+    table = read_table(filled)
+    if _is_filled(gold_table, gold) and not _is_filled(table, filled):
+        raise EvaluationError(
+            f"{gold} was filled by kbq, {filled} was not: the filled table comes first, gold second",
+            is_usage=True,
+        )
+
+    if subject is None:
+        wide = [either for either in (gold_table, table) if _reader_of(either) is None]
+        subject = subject_column(wide[0], asked=relations) if wide else SUBJECT
+        note_guessed(subject, note)
+
+    gold_sets = value_sets_of(gold_table, gold, subject, relations)
     if not gold_sets:
         raise EvaluationError(f"{gold} has no value to compare with: fill in some that are right")
-    table = read_table(filled)
     return scores_of(value_sets_of(table, filled, subject, relations), gold_sets, guesses_of(table))
+
+
+def _is_filled(table: Table, path: Path) -> bool:
+    """Whether a file has claims, or is a table as `kbq fill` has written it."""
+    if {*table.columns} >= CLAIM_COLUMNS:
+        return True
+    with suppress(OSError, ValueError, KeyError, TypeError):  # anything else may have such a name
+        written = read_object(path.with_suffix(RUN))["tables"][path.name]
+        return bool(written == file_digest(path))
+    return False
 
 
 def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = None) -> TableScores:

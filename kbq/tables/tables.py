@@ -42,6 +42,7 @@ from kbq.storage.rows import (
 from kbq.storage.spreadsheets import MOST_CHARACTERS, MOST_ROWS, NEEDS_OPENPYXL, write_xlsx
 from kbq.storage.writing import replacing, writing_to
 from kbq.tables.claims import QuantityValue
+from kbq.tables.options import SUBJECT
 from kbq.tables.values import normal_form
 from kbq.text import html
 from kbq.text.normal_forms import clean_text
@@ -140,25 +141,37 @@ def subject_of(value: object) -> str:
     return " ".join(clean_text(cell_text(value)).split())
 
 
-def subject_column(table: Table, is_title: Callable[[str], bool]) -> str:
-    """Guess the column that has the subjects: names that are titles of pages or, without any, look
-    most like names.
+def subject_column(
+    table: Table, is_title: Callable[[str], bool] = lambda text: False, asked: Collection[str] = ()
+) -> str:
+    """Return the column that has the subjects: `subject` or, without it, the one whose values are
+    most often titles of pages, or look most like names.
 
-    `is_title`: whether a page has this title. Of columns that are as good, the first is taken.
+    `is_title`: whether a page has this title. `asked`: columns to fill, which hold no subjects. Of
+    columns that are as good, the first is taken.
 
-    >>> table = Table.of([{"Nr": 1, "Born": "1867", "Who": "Marie Curie"}, {"Nr": 2, "Born": "", "Who": "Ada Quist"}])
-    >>> subject_column(table, lambda text: False), subject_column(table, lambda text: text == "1867")
-    ('Who', 'Born')
+    >>> rows = [{"Nr": 1, "Born": "1867", "Who": "Marie Curie"}, {"Nr": 2, "Born": "1851", "Who": "Ada Quist"}]
+    >>> table = Table.of(rows)
+    >>> subject_column(table), subject_column(table, str.isdigit), subject_column(table, str.isdigit, ["Nr"])
+    ('Who', 'Nr', 'Born')
     """
+    if SUBJECT in table.columns:
+        return SUBJECT
+    rows = table.rows[:LOOKED_AT]
 
     def score(column: str) -> float:
-        values = [text for row in table.rows[:LOOKED_AT] if (text := subject_of(row.get(column)))]
-        if not values:
-            return 0.0
-        titles = sum(map(is_title, values)) / len(values)
-        return 2 * titles + name_share(values)
+        values = [text for row in rows if (text := subject_of(row.get(column)))]
+        titles = sum(map(is_title, values)) / max(1, len(values))
+        return (2 * titles + name_share(values)) * len(values) / max(1, len(rows))
 
-    return max(table.columns, key=score, default="")
+    columns = [column for column in table.columns if column not in asked]
+    return max(columns, key=score, default=SUBJECT)
+
+
+def note_guessed(column: str, note: Note) -> None:
+    """Say which column has the subjects, where nobody has named it."""
+    if column != SUBJECT:
+        note(f"the subjects are taken from the column {column!r}: --subject names another one")
 
 
 def is_formula(text: str) -> bool:
@@ -394,8 +407,10 @@ class Table:
 
         return cls(tuple(arrow.column_names), rows, arrow=arrow)
 
-    def refuse_without(self, subject: str) -> None:
-        """Raise KbqError if there is no such column of subjects."""
+    def refuse_without(self, subject: str, name: object = "the table") -> None:
+        """Raise KbqError, which calls the table by this name, if there is no such column of
+        subjects.
+        """
         if subject not in self.columns:
             near = get_close_matches(subject, self.columns[:1000], 1, 0.5)
             hint = (
@@ -404,7 +419,7 @@ class Table:
                 else f"it has {', '.join(map(repr, self.columns[:20]))}"
             )
             raise KbqError(
-                f"the table has no column {subject!r} ({hint}): name the column of subjects with "
+                f"{name} has no column {subject!r} ({hint}): name the column of subjects with "
                 "--subject"
             )
 

@@ -16,7 +16,7 @@ from kbq.storage.folders import (
     remove_empty_folder,
     remove_folder,
 )
-from kbq.storage.reading import file_digest
+from kbq.storage.reading import file_digest, unreadable
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import move, write_json, writing_alone, writing_to
 from kbq.training.batches import Files, as_paths
@@ -70,7 +70,7 @@ def example_digests(files: Files) -> dict[str, str]:
     try:
         return {path.name: file_digest(path) for path in as_paths(files)}
     except OSError as error:
-        raise TrainingError(f"{error.filename}: cannot be read ({error.strerror})") from None
+        raise TrainingError(unreadable(error.filename, error)) from None
 
 
 def training_facts(

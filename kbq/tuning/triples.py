@@ -23,6 +23,7 @@ from typing import Literal, Self
 
 import numpy as np
 
+from kbq.answers import counted
 from kbq.dump.shards import Shard
 from kbq.errors import TrainingError
 from kbq.kilt.open_questions import has_open_questions
@@ -200,7 +201,9 @@ def _kilt(path: Path) -> list[Gold]:
     messages = [str(problem) for problem in problems.found if problem.kind not in HARMLESS]
     messages += [f"{path}:{gold.line}: has no input" for gold in golds if not gold.input]
     if messages:
-        raise TrainingError(f"{path} has {len(messages)} lines that cannot be used", messages)
+        raise TrainingError(
+            f"{path} has {counted(len(messages), 'line')} that cannot be used", messages
+        )
 
     return [  # normalised as the texts of a knowledge base are
         replace(
@@ -288,8 +291,10 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bo
         subject, relation, answer = (_text(fields.get(name)) for name in COLUMNS)
         answer = "" if answer in MARKERS else answer
         if not (subject and relation and (answer or unanswered)):
-            what = "subject or relation" if unanswered else "subject, relation or object"
-            problems.append(f"{path}:{number}: {what} is empty")
+            what = "subject or relation is empty"
+            if subject and relation:
+                what = "object is empty, which `kbq calibrate` takes as a slot without an answer"
+            problems.append(f"{path}:{number}: {what}")
             continue
 
         page = _text(fields.get("page"))
@@ -306,7 +311,9 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bo
         outputs += [GoldOutput(text, pages, evidence, ()) for text in names if text and answer]
 
     if problems:
-        raise TrainingError(f"{path} has {len(problems)} lines that cannot be used", problems)
+        raise TrainingError(
+            f"{path} has {counted(len(problems), 'line')} that cannot be used", problems
+        )
     return [
         Gold(
             f"{path.name}:{number}",

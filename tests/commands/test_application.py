@@ -94,11 +94,27 @@ def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
         ),
         ("index kb", "No such command 'kb': choose from vectors, bm25, sparta"),
         ("index vector kb", "No such command 'vector'. Did you mean 'vectors'?"),
+        ("serve --kb X", "--kb: give the knowledge base as an argument"),
+        ("mcp --kb X", "--kb: give the knowledge base as an argument"),
+        ("info --kb X", "--kb: give the knowledge base as an argument"),
+        ("augment c --kb X", "--kb: give the knowledge base as an argument"),
+        ("evaluate p g --csv s.csv", "(s.csv): --csv takes no file, so redirect what it prints"),
     ],
 )
 def test_an_argument_too_many_is_told_its_option(typed: str, said: str, run: Run) -> None:
     told = run(*typed.split())
     assert (told.status, said in " ".join(told.err.split())) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["query x --backend bm52", "query x -k 0", "query x -k many", "index vectors k --recall 2"],
+)
+def test_a_wrong_value_is_told_in_plain_words(typed: str, run: Run) -> None:
+    told = run(*typed.split()).err
+    assert told.splitlines()[-1].startswith("Error: Invalid value for '-")
+    assert "Value error" not in told
+    assert "Input should" not in told
 
 
 def test_advice_names_commands_and_options_that_exist() -> None:

@@ -89,7 +89,8 @@ def test_an_index_is_predicted_with_and_fills_tables(run: Run, official: Any) ->
     [
         (
             ("import", "checkpoint", "nowhere", "--out", "m"),
-            "error: model folder nowhere does not exist\n",
+            "error: model folder nowhere does not exist: give `default`, a folder, or a name on the "
+            "hub such as owner/name\n",
         ),
         (
             ("import", "dump", "nowhere", "kb", "--model", "m"),

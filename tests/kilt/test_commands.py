@@ -323,7 +323,7 @@ def test_validate_lists_every_error_and_each_kind_of_warning(
     good = run("validate", guess, "--inputs", gold)
     assert (good.status, good.out.splitlines()[-1]) == (
         0,
-        f"{guess}: 4 records, 0 errors, 1 warnings",
+        f"{guess}: 4 records, 0 errors, 1 warning",
     )
     bad = write(
         "bad.jsonl",
@@ -345,6 +345,25 @@ def test_validate_lists_every_error_and_each_kind_of_warning(
     assert f"warning: {bad}:1:0: fewer than 5 distinct pages (1), and 1 more" in done.out
     page = run("validate", bad, "--json").json
     assert (page["records"], len(page["errors"]), page["counts"]["empty answer"]) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "errors", "passages"])
+def test_predictions_come_before_gold(
+    command: str, run: Run, guess: Path, gold: Path, write: Write
+) -> None:
+    assert "come first" not in run(command, guess, gold).err
+    sure = record(0, "x0", 0)
+    sure["output"][0]["meta"] = {"probability": 0.5}
+    known = write("sure.jsonl", sure)
+    guess.with_name("guess.jsonl.run.json").write_text("{}")
+    for path in (guess, known):
+        swapped = run(command, gold, path)
+        assert (swapped.status, swapped.out, swapped.err) == (
+            2, "",
+            f"error: {path} holds predictions of kbq, {gold} does not: predictions come first, "
+            "gold second\n",
+        )  # fmt: skip
+        assert "come first" not in run(command, path, path).err
 
 
 def test_errors_counts_and_samples(run: Run, guess: Path, gold: Path) -> None:
@@ -634,9 +653,29 @@ def test_a_folder_is_no_output(place: str, run: Run, guess: Path, gold: Path) ->
 
 @pytest.mark.parametrize("command", ["evaluate", "passages"])
 def test_a_missing_file_is_one_sentence(command: str, run: Run, gold: Path, tmp_path: Path) -> None:
-    for path, why in ((tmp_path / "nothing", "no such file"), (tmp_path, "a folder")):
+    missing = "nothing: cannot be read (No such file or directory): check its path and permissions"
+    for path, said in (
+        (tmp_path / "nothing", f"{tmp_path}/{missing}"),
+        (tmp_path, f"{tmp_path} is a folder: give a file"),
+    ):
         refused = run(command, path, gold)
-        assert (refused.status, refused.err) == (1, f"error: {path} cannot be read ({why})\n")
+        assert (refused.status, refused.err) == (1, f"error: {said}\n")
+        checked = run("validate", path)
+        assert (checked.status, checked.out.splitlines()) == (
+            1, [f"error: {said}", f"{path}: 0 records, 1 error, 0 warnings"],
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command", ["evaluate T T", "errors T T", "passages T T", "validate T", "validate T --inputs T"]
+)
+def test_a_table_is_no_file_of_kilt(command: str, run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("name,born\nMarie Curie,\n" * 30)
+    refused = run(*(str(table) if word == "T" else word for word in command.split()))
+    told = refused.out + refused.err
+    said = f"{table} has no lines of JSON, as it begins with 'name,born': give lines of KILT"
+    assert (refused.status, said in told, len(told.splitlines()) <= 4) == (1, True, True)
 
 
 def test_nothing_predicted_is_an_error(run: Run, write: Write, tmp_path: Path) -> None:

@@ -265,7 +265,8 @@ def test_line_ends_and_outer_blanks_do_not_matter(
         (b'{"id": "\xff"}\n', "not UTF-8"),
         (b"[" * 100_000, "is not JSON"),
         (b'{"id": ' + b"9" * 5000 + b"}", "is not JSON"),
-        (b"7\n", "is not an object (7)"),
+        (b"7\n", "has no lines of JSON, as it begins with '7'"),
+        (b"{}\n7\n", "is not an object (7)"),
         (gzip.compress(b'{"id": 1, "output": []}\n' * 99, mtime=0)[:-20], "damaged"),
     ],
 )

@@ -91,9 +91,9 @@ def test_records_are_not_changed_and_read_once() -> None:
             [{"id": 1, "output": {1, 2}}],
             "record 1 of predictions cannot be written as JSON: Object of type set",
         ),
-        ("nowhere.jsonl", "nowhere.jsonl cannot be read (no such file)"),
+        ("nowhere.jsonl", "nowhere.jsonl: cannot be read (No such file or directory): check"),
         ('{"id": 1}' * 100, "cannot be read (File name too long)"),
-        (".", ". cannot be read (a folder)"),
+        (".", ". is a folder: give a file"),
     ],
 )
 def test_what_is_not_predictions_is_one_sentence(predictions: Any, message: str) -> None:
@@ -108,7 +108,7 @@ def test_what_is_not_predictions_is_one_sentence(predictions: Any, message: str)
         ({"task": "trexx"}, "task 'trexx' is unknown"),
         ({"task": 7}, "task is 7: give its name, a task file, or a Task"),
         ({"compare": []}, "compare is empty"),
-        ({"compare": "nowhere"}, "nowhere cannot be read (no such file)"),
+        ({"compare": "nowhere"}, "nowhere: cannot be read (No such file or directory)"),
         ({"by": "subject"}, "'subject' is not a grouping"),
         ({"by": "meta.fold"}, "no query of gold has that"),
         ({"ks": 5}, "ks is 5: give numbers"),

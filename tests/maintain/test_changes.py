@@ -92,7 +92,7 @@ def test_what_answers_from_chosen_pages_is_not_changed(
 
 
 def test_unknown_ids_are_all_named_and_nothing_is_deleted(changing: KnowledgeBase) -> None:
-    with pytest.raises(KnowledgeBaseError, match="has no page 'x': check its id"):
+    with pytest.raises(KnowledgeBaseError, match="has no page 'x': `kbq pages"):
         changing.delete(["a", "x"])
     with pytest.raises(KnowledgeBaseError, match="has no pages with 2 of these ids") as refusal:
         changing.delete(["x", "a", "y"])

@@ -214,7 +214,9 @@ def test_one_merge_at_a_time_makes_a_folder(parts: list[Path], tmp_path: Path) -
     merged = merge(tmp_path / "whole", parts)
     assert not (tmp_path / "whole" / "shard-00009").exists()
     assert list((tmp_path / "whole").glob("*.tmp")) == []
-    with pytest.raises(KnowledgeBaseError, match="whole is not empty"):
+    with pytest.raises(
+        KnowledgeBaseError, match="whole is a knowledge base; the new folder comes first"
+    ):
         merge(tmp_path / "whole", parts)
     assert read_manifest(tmp_path / "whole") == merged
     assert not (tmp_path / "whole.partial").exists()

@@ -104,7 +104,7 @@ def test_line_that_is_not_utf8(tmp_path: Path) -> None:
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(KbqError, match=r"nothing: cannot be read \(No such file or directory\)"):
         list(read_lines(str(tmp_path / "nothing")))
-    with pytest.raises(KbqError, match="cannot be read"):
+    with pytest.raises(KbqError, match=r"is a folder: give a file"):
         list(read_lines(str(tmp_path)))
 
 

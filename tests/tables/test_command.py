@@ -43,7 +43,10 @@ def test_a_table_is_filled_and_scored(run: Run) -> None:
     status, out, _ = run(*FILL, "--out", "f.csv", "--json")
     assert (status, json.loads(out)) == (0, {
         "rows": 2, "cells": 4, "queries": 4, "asked": 0, "filled": 1, "markers": 0, "formulas": 0,
-        "unasked": [], "seconds": None, "taught": {}, "out": "f.csv",
+        "unasked": [], "taught": {}, "out": "f.csv", "claims": "f.claims.jsonl", "relations": {
+            "place of birth": {"filled": 1, "empty": 1, "probability": pytest.approx(0.9, abs=0.1)},
+            "record label": {"filled": 0, "empty": 2, "probability": None},
+        },
     })  # fmt: skip
     Path("gold.csv").write_text("name,place of birth\nMarie Curie,Warsaw\n")
     status, out, _ = run(
@@ -55,10 +58,33 @@ def test_a_table_is_filled_and_scored(run: Run) -> None:
     ] == ("mean of relations,1,1.0,1.0,1.0,1.0,1.0,1.0,1.0")
 
 
+def test_the_column_of_subjects_is_found(run: Run) -> None:
+    said = "the subjects are taken from the column 'name': --subject names another one"
+    Path("t.csv").write_text("nr,name,place of birth\n1,Marie Curie,\n2,Zork Blah,Paris\n", "utf-8")
+    words = ("fill", "t.csv", "--relations", "place of birth", "--out", "f.csv")
+    _, out, noted = run(*words)
+    assert (out.splitlines()[0], said in noted.splitlines()) == (
+        "f.csv: 1 of 1 cell of 2 rows filled (100 %)", True,
+    )  # fmt: skip
+    Path("gold.csv").write_text("nr,name,place of birth\n1,Marie Curie,Warsaw\n", "utf-8")
+    status, out, noted = run(
+        "evaluate-table", "f.csv", "gold.csv", "--relation", "place of birth", "--json"
+    )
+    assert (status, json.loads(out)["all"]["f1"], noted) == (0, 1.0, f"{said}\n")
+    status, out, noted = run("evaluate-table", "gold.csv", "f.csv")
+    assert (status, out) == (2, "")
+    assert noted == (
+        "error: f.csv was filled by kbq, gold.csv was not: the filled table comes first, gold second\n"
+    )
+    Path("t.csv").write_text("name,subject\nMarie Curie,Zork Blah\n", "utf-8")
+    _, out, noted = run(*words[:-1], "g.csv")
+    assert (out, "subjects" in noted) == ("g.csv: 0 of 1 cell of 1 row filled (0 %)\n", False)
+
+
 def test_a_check_and_a_dry_run_say_what_there_is(run: Run) -> None:
     Path("t.csv").write_text("name,place of birth\nMarie Curie,Paris\nZork Blah,x\n", "utf-8")
     assert run("fill", "t.csv", "--subject", "name", "--relations", "place of birth", "--check", "--out", "v.csv") == (
-        0, "v.csv: 2 values of 2 rows: 0 agrees, 1 also said, 0 contradicts, 1 not found\n",
+        0, "v.csv: 2 values of 2 rows: agrees: 0, also said: 1, contradicts: 0, not found: 1\n",
         NOTED.replace("'record label' is P264, of type page, ", ""),
     )  # fmt: skip
     status, out, _ = run(*FILL, "--dry-run")
@@ -90,9 +116,14 @@ def test_another_threshold_and_one_more_column_ask_for_what_is_new(run: Run) -> 
     ("words", "status", "said"),
     [
         (
-            ("fill", "t.csv", "--relations", "x", "--out", "o.csv"),
+            ("fill", "t.csv", "--subject", "subject", "--relations", "x", "--out", "o.csv"),
             1,
             "the table has no column 'subject' (it has 'name'",
+        ),
+        (
+            ("evaluate-table", "t.csv", "t.csv", "--subject", "subject"),
+            1,
+            "t.csv has no column 'subject' (it has 'name'",
         ),
         (
             ("fill", "--relations", "x", "--out", "o.csv"),
@@ -109,8 +140,9 @@ def test_another_threshold_and_one_more_column_ask_for_what_is_new(run: Run) -> 
         (
             (*FILL, "--out", "o.csv", "--precision", "0.8"),
             1,
-            "the calibration knows thresholds for 0.9, 0.95: choose one",
+            "the calibration has no threshold for a precision of 0.8: choose 0.9",
         ),
+        ((*FILL, "--out", "o.csv", "--precision", "90"), 2, "Invalid value for '--precision': "),
         (
             (*FILL, "--out", "o.csv", "--precision", "0.9", "--min-probability", "0.7"),
             2,
@@ -140,20 +172,52 @@ def test_what_is_wrong_is_one_sentence(
     assert [path.name for path in Path().iterdir()] == ["t.csv"]
 
 
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("fill no.csv --relations x --out o.csv", 1, "no.csv: cannot be read (No such file"),
+        ("fill . --relations x --out o.csv", 1, ". is a folder: give a file"),
+        ("fill header.csv --relations x --out o.csv", 1, "header.csv has no rows: give it one"),
+        ("fill t.csv --subject x --relations y --out o.csv", 1, "the table has no column 'x'"),
+        ("fill t.csv --relations @peple --out o.csv", 1, "@peple"),
+        ("fill t.csv --relations no.toml --out o.csv", 1, "no.toml"),
+        ("fill t.csv --relations x --out o.docx", 1, "o.docx ends like no table"),
+        ("fill t.csv --relations x --out o.csv --decisions t.csv", 1, "no column 'decision'"),
+        ("predict t.csv --task trex --out o.jsonl", 1, "t.csv has no lines of JSON"),
+        ("predict no.jsonl --task trex --out o.jsonl", 1, "no.jsonl: cannot be read"),
+    ],
+)
+def test_wrong_inputs_are_named_before_networks_are_opened(
+    words: str, status: int, said: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(kb: object) -> None:
+        raise AssertionError(kb)
+
+    monkeypatch.setattr("kbq.kb.KnowledgeBase._opened_searcher", opened)
+    Path("header.csv").write_text("name,born\n")
+    code, out, err = run(*words.split())
+    *notes, last = err.splitlines()
+    assert (code, out, said in last) == (status, "", True)
+    assert notes == ["no --kb is given, so the bundled sample is used"]
+
+
 def test_claims_are_exported(run: Run) -> None:
     run(*FILL, "--out", "f.csv")
     status, out, _ = run(
         "export", "f.claims.jsonl", "--to", "rdf", "--relations", "@place of birth", "--out", "f.nt"
     )
-    assert (status, out) == (0, "f.nt: 1 of 4 claims are accepted\n")
+    assert (status, out) == (0, "f.nt: 1 of 4 claims accepted\n")
     assert "prop/direct/P19" in Path("f.nt").read_text("utf-8")
     status, out, err = run(
         "export", "f.claims.jsonl", "--to", "quickstatements", "--out", "f.qs", "--json"
     )
-    assert (status, json.loads(out)["left_out"]) == (0, 1)
+    facts = json.loads(out)
+    assert (status, facts["left_out"], facts["left_out_file"], facts["lacking_file"]) == (
+        0, 1, "f.qs.left-out.jsonl", "f.qs.ids-todo.tsv",
+    )  # fmt: skip
     assert (
-        "0 commands are written, 1 claims cannot be: f.qs.left-out.jsonl says why; 2 names have "
-        "no Q-number" in err
+        "0 commands written, 1 claim left out: f.qs.left-out.jsonl says why; 2 names without a "
+        "Q-number: see f.qs.ids-todo.tsv" in err
     )
     assert run("export", "f.claims.jsonl", "--to", "trig", "--out", "f.trig")[0] == 2
 

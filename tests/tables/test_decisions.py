@@ -49,6 +49,13 @@ def test_the_last_decision_on_a_value_counts(write_json_lines: Callable[..., Pat
     }
 
 
+def test_a_table_is_no_file_of_decisions(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("name,born\nMarie Curie,\n" * 30)
+    with pytest.raises(KbqError, match=r"t\.csv has no column 'decision'") as caught:
+        read_decisions(tmp_path / "t.csv")
+    assert caught.value.problems == ()
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -68,9 +75,7 @@ def test_every_bad_line_is_named(
     wrong: dict[str, Any], said: str, write_json_lines: Callable[..., Path]
 ) -> None:
     path = write_json_lines("d.jsonl", LINE, LINE | wrong, LINE | wrong)
-    with pytest.raises(
-        KbqError, match="has 2 lines that are not decisions: write subject"
-    ) as caught:
+    with pytest.raises(KbqError, match="has 2 lines without a decision: write subject") as caught:
         read_decisions(path)
     assert [
         problem.partition("d.jsonl:")[2].split(":")[0] for problem in caught.value.problems

@@ -127,9 +127,7 @@ def test_a_promised_precision_is_the_calibrations_threshold(
     assert calibration
     assert min(least) >= (calibration.thresholds["0.9"] or 1)
     assert every.counts.filled > promised.counts.filled > 0
-    with pytest.raises(
-        KbqError, match=r"precision is 0.8, the calibration knows thresholds for 0.9, 0.95"
-    ):
+    with pytest.raises(KbqError, match=r"has no threshold for a precision of 0.8: choose 0\.9$"):
         sample.fill(rows, wanted, precision=0.8)
     replace(calibration, thresholds={"0.9": None}).write(tmp_path / "c.json")
     with pytest.raises(KbqError, match="no thres"):
@@ -476,6 +474,7 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
             {"precision": 0.9},
             "min_probability and precision are two thresholds: leave one of them out",
         ),
+        ({"precision": 90}, "precision is 90, must be a number from 0 to 1"),
         ({"overwrite": True, "check": True}, "check changes no cell, so overwrite has no effect"),
         ({"backend": "bm25"}, "BM25 finds no phrase"),
         (

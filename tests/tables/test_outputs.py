@@ -175,8 +175,9 @@ def test_a_long_table_has_the_format_of_its_ending(claims: Path, tmp_path: Path)
         ({"claims": "no.jsonl"}, "no.jsonl: cannot be read (No such file or directory)"),
         (
             {"claims": "bad.claims.jsonl"},
-            "bad.claims.jsonl is no file of claims, as `kbq fill` writes it: 2 lines di",
+            "bad.claims.jsonl is no file of claims, as `kbq fill` writes it: 2 lines of",
         ),
+        ({"claims": "f.csv"}, "f.csv is the table: its claims are in "),
         ({"claims": "old.claims.jsonl"}, "old.run.json is damaged"),
     ],
 )

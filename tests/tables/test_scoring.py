@@ -237,7 +237,7 @@ def test_gold_files_of_all_kinds(content: object, values: ValueSets, tmp_path: P
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("name,born\nA,x\n", "the table has no column 'subject' (it has 'name', 'born')"),
+        ("name,born\nA,x\n", "gold has no column 'subject' (it has 'name', 'born')"),
         ('{"input": 1, "output": []}\n', "gold has a line that differs from the others"),
     ],
 )

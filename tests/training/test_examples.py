@@ -205,7 +205,7 @@ def test_lines_of_one_passage_are_merged_and_files_are_chained(tmp_path: Path) -
             "is neither SQuAD JSON",
         ),
         (b"[]", "examples: no passage has a question with an answer in it"),
-        (b"no JSON", "examples:1: not JSON"),
+        (b"no JSON", "examples has no lines of JSON, as it begins with 'no JSON'"),
         (json.dumps(PLAIN).encode() + b"\n{", "examples:2: not JSON"),
         (b"\xff\xfe", "examples:1: not UTF-8"),
         (b"\x1f\x8b\x08rest", "examples:1: compressed data is damaged"),

@@ -247,7 +247,7 @@ def test_triples_that_teach_nothing_are_refused(
             "none of the 40 answers are right, so there is nothing",
         ),
         ([row | {"object": ""} for row in rows], "none of the 40 answers are right"),
-        ([{"subject": "", "relation": "a", "object": "b"}], "has 1 lines that cannot be used"),
+        ([{"subject": "", "relation": "a", "object": "b"}], "has 1 line that cannot be used"),
     ]
     for given, message in cases:
         with pytest.raises(TrainingError, match=message):
