@@ -65,6 +65,7 @@ def _open_standard_files() -> None:
 
 
 def _status_of(app: Callable[..., int | None]) -> int:
+    """Run the app; say what ended it, and return the exit status."""
     lacking = ""  # why memory was short
     try:
         status = app(standalone_mode=False) or 0
@@ -80,27 +81,15 @@ def _status_of(app: Callable[..., int | None]) -> int:
         if error.filename is None and error.errno in OF_OUTPUT:
             _give_up_output(error)
         else:
-            from kbq.storage.writing import ADVICE  # imported on demand: the help does not need it
-
-            advice = ADVICE.get(error.errno or 0, "repair it and try again")
-            print_error(
-                KbqError(
-                    f"{error.filename or 'the system'} cannot be used "
-                    f"({error.strerror or error}): {advice}"
-                )
-            )
+            print_error(_unusable(error))
         return 1
     except (MemoryError, RuntimeError, ImportError) as error:
+        problem = first_line(error)
         if is_out_of_memory(error):
-            lacking = first_line(error)
-        elif type(error).__name__ == "AcceleratorError" or first_line(error).startswith(
-            "CUDA error"
-        ):
-            print_error(
-                KbqError(
-                    f"the GPU cannot go on ({first_line(error)}): try again, or use --device cpu"
-                )
-            )
+            lacking = problem
+        elif type(error).__name__ == "AcceleratorError" or problem.startswith("CUDA error"):
+            advice = "try again, or use --device cpu"
+            print_error(KbqError(f"the GPU cannot go on ({problem}): {advice}"))
         else:
             raise
         status = 1
@@ -114,6 +103,15 @@ def _status_of(app: Callable[..., int | None]) -> int:
         note("stopped; what is on the disk stays, and commands that can resume go on from there")
 
     return status
+
+
+def _unusable(error: OSError) -> KbqError:
+    """Return the message that a file, or the system, cannot be used."""
+    from kbq.storage.writing import ADVICE  # imported on demand: the help does not need it
+
+    advice = ADVICE.get(error.errno or 0, "repair it and try again")
+    name = error.filename or "the system"
+    return KbqError(f"{name} cannot be used ({error.strerror or error}): {advice}")
 
 
 def _output_status() -> int:

@@ -65,11 +65,10 @@ class Answer:
 
         Near the beginning or the end of the paragraph, the other side gets more.
         """
-        # missing, where positive.
-        before = context - self.start
-        after = context - (len(self.context) - self.end)
-        first = max(0, self.start - context - max(0, after))
-        last = min(len(self.context), self.end + context + max(0, before))
+        lacking_before = max(0, context - self.start)
+        lacking_after = max(0, context - (len(self.context) - self.end))
+        first = max(0, self.start - context - lacking_after)
+        last = min(len(self.context), self.end + context + lacking_before)
         return _outside_letter(self.context, first, -1), _outside_letter(self.context, last, 1)
 
     def to_dict(self, context: int = CONTEXT) -> dict[str, object]:

@@ -159,7 +159,7 @@ class RerankerRun(Run):
             | {name: weight / 2 for name, weight in WEIGHTS.items() if larger}
             | TAUGHT_WEIGHTS
         )
-        network, judge = reader.reranking
+        network, judge = reader.judging_network, reader.phrase_judge
         layers = dict.fromkeys(
             [*judge.inner.parameters(), *judge.outer.parameters()], FASTER * settings.learning_rate
         )
@@ -181,7 +181,7 @@ class RerankerRun(Run):
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """Return the losses of each query; shapes: (queries,)."""
         queries, reader = [self.queries[index] for index in members], self.reader
-        _, judge = reader.reranking
+        judge = reader.phrase_judge
         ids = [reader.query_tokenizer.ids_of(query.text) for query in queries]
         subjects = [Query.of(query.text).subject for query in queries]
         read = read_around(reader, ids, [query.phrases for query in queries], subjects)
@@ -206,7 +206,7 @@ class RerankerRun(Run):
         """Return how the reader differs from those that teach it, if there are any."""
         if not self.larger and not self.before:
             return {}
-        judge = self.reader.reranking[1]
+        judge = self.reader.phrase_judge
         nothing = torch.zeros((), device=read[0][0].logits.device)
         losses: list[tuple[Tensor, Tensor]] = []
         for own, query, windows in zip(ids, queries, read, strict=True):
@@ -218,7 +218,7 @@ class RerankerRun(Run):
                 (says,) = read_around(
                     teacher, [own], [query.phrases], [Query.of(query.text).subject]
                 )
-            losses.append(taught_losses((judge, teacher.reranking[1]), query, (windows, says)))
+            losses.append(taught_losses((judge, teacher.phrase_judge), query, (windows, says)))
         of_phrases, of_tokens = (torch.stack(each) for each in zip(*losses, strict=True))
         return {"taught phrases": of_phrases, "taught tokens": of_tokens}
 
@@ -415,7 +415,7 @@ def teach_reranker(
                 f"enough: the reader takes {reader.query_tokenizer.max_tokens} tokens"
             )
         freeze(reader, settings.frozen)
-        reader.reranking[0].reads_mentions |= settings.mentions
+        reader.judging_network.reads_mentions |= settings.mentions
         kept_by = None
         if any(query.is_kept for query in queries) and not larger:
             kept_by = judging_reader(before or model, device)
@@ -441,7 +441,7 @@ def _save(reader: Reader, model: str | Path, folder: Path, facts: dict[str, Any]
         return
     new_folder(folder)
     shutil.copytree(local_folder(model), folder, dirs_exist_ok=True)
-    save_reader(reader.reranking[0], folder)
+    save_reader(reader.judging_network, folder)
     config = read_config(folder)
     write_config(folder, replace(config, training=config.training | {"reranker": facts}))
 
@@ -459,7 +459,7 @@ def _open_larger(folder: Path) -> tuple[QuestionAnswering, Any]:
 
 def _save_larger(reader: Reader, source: Path, folder: Path, facts: dict[str, Any]) -> None:
     """Write a larger reader that judges, which was opened from `source`, into a new folder."""
-    network, judge = reader.reranking
+    network, judge = reader.judging_network, reader.phrase_judge
     judging = named_weights(judge, "")
     network.judge = None
     checkpoint = Reader.open(str(_checkpoint(source)), "cpu")
@@ -479,10 +479,8 @@ def _checkpoint(folder: Path) -> Path:
 
 def judged(judge: PhraseJudge, windows: Sequence[ReadWindow]) -> Tensor:
     """Return the log odds of all phrases of a query, window after window. Shape: (phrases,)."""
-    return odds(
-        judge,
-        *(torch.cat(parts) for parts in zip(*(window[1:3] for window in windows), strict=True)),
-    )
+    edges = torch.cat([window.edges for window in windows])
+    return odds(judge, edges, torch.cat([window.edge_logits for window in windows]))
 
 
 def query_losses(
@@ -557,7 +555,7 @@ def _said(
     Shapes: (1, phrases + 1) and (2, tokens + 1).
     """
     numbers_of = [window.excerpt.numbers for window in windows]
-    alone = torch.split(judged(judge, windows), [len(window.tokens) for window in windows])
+    alone = torch.split(judged(judge, windows), [len(window.edge_logits) for window in windows])
     scores = torch.cat(
         [part[: len(numbers)] for part, numbers in zip(alone, numbers_of, strict=True)]
     )

@@ -507,7 +507,7 @@ def judging_model(
     folder = tmp_path_factory.mktemp("models") / "judging"
     new_model().save(folder)
     torch.manual_seed(6)
-    network = QuestionAnswering(Reader.new(str(folder), "cpu").network.base_model, judges=True)
+    network = QuestionAnswering(Reader.new(str(folder), "cpu").network.base_model, has_judge=True)
     with torch.no_grad():
         for parameter in network.judge.parameters():  # type: ignore[union-attr]
             parameter.copy_(torch.randn_like(parameter))

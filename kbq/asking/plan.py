@@ -15,22 +15,20 @@ from kbq.text.queries import Query
 from kbq.words.names import Naming
 
 
-def chosen_calibration(
+def refuse_unfit(
     calibration: Calibration | None, options: SearchOptions, mode: SearchMode, reranking: Reranking
-) -> Calibration | None:
-    """Return the calibration found for a search, `options.calibration` or the model's own, the
-    latter where it fits.
+) -> None:
+    """Raise QueryError if a calibration file is asked for and does not fit the search, or
+    probabilities are, and there are none.
 
-    Raises QueryError if the file does not fit, or probabilities are needed, and there are none.
+    `calibration`: `options.calibration` or, without one, the model's own.
     """
     path = options.calibration
-    if not mode.second_look:
-        if path is not None or options.min_probability:
-            idle = "leave --calibration out" if path is not None else "leave --min-probability out"
-            raise QueryError(
-                f"answers have no probability where {reranking.why_not(options)}: {idle}"
-            )
-        return None
+    if path is None and not options.min_probability:
+        return
+    if not mode.n_reranked:
+        idle = "leave --calibration out" if path is not None else "leave --min-probability out"
+        raise QueryError(f"answers have no probability where {reranking.why_not(options)}: {idle}")
     if path is not None and calibration and calibration.purpose not in (None, options.purpose):
         raise QueryError(
             f"{path} was made for {ASKED[calibration.purpose]}, and {ASKED[options.purpose]} are "
@@ -39,22 +37,19 @@ def chosen_calibration(
 
     differing = "; ".join(calibration.mode.differences(mode)) if calibration else "missing"
     if not differing:
-        return calibration
+        return
     if path is not None:
         raise QueryError(
             f"{path} was made for another search ({differing}): search like that, or calibrate "
             "again"
         )
 
-    if options.min_probability:
-        reason = f"is for another search ({differing})" if calibration else "is missing"
-        raise QueryError(
-            "answers have no probability here: the calibration of the model "
-            f"{reranking.model.source} {reason}. Leave --min-probability out, or make a "
-            "calibration with `kbq calibrate` and name it with --calibration"
-        )
-
-    return None
+    reason = f"is for another search ({differing})" if calibration else "is missing"
+    raise QueryError(
+        "answers have no probability here: the calibration of the model "
+        f"{reranking.model.source} {reason}. Leave --min-probability out, or make a calibration "
+        "with `kbq calibrate` and name it with --calibration"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +85,7 @@ class SearchPlan:
     @property
     def n_reranked(self) -> int:
         """How many phrases of a query are judged again."""
-        return self.mode.second_look
+        return self.mode.n_reranked
 
     @property
     def judged_by(self) -> dict[str, object] | None:
@@ -106,9 +101,9 @@ class SearchPlan:
         options: SearchOptions,
         words: WordIndexes,
         reranking: Reranking,
-        own: Callable[[], Calibration | None],
+        own_calibration: Callable[[], Calibration | None],
     ) -> Self:
-        """Plan a search; `own` gives the model's own calibration.
+        """Plan a search; `own_calibration` reads that of the model.
 
         Raises QueryError if probabilities or reranking are asked for but impossible, or a
         calibration does not fit, and ModelError if it is missing or damaged.
@@ -135,8 +130,10 @@ class SearchPlan:
         path = options.calibration
         calibration = None
         if n_reranked:
-            calibration = own() if path is None else Calibration.read(Path(path))
-        calibration = chosen_calibration(calibration, options, mode, reranking)
+            calibration = own_calibration() if path is None else Calibration.read(Path(path))
+        refuse_unfit(calibration, options, mode, reranking)
+        if calibration is not None and not calibration.fits(mode):
+            calibration = None
 
         return cls(
             backend,

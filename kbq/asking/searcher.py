@@ -24,9 +24,16 @@ from kbq.model.queries import ReadsQueries, readable_queries
 from kbq.reading.generative import GenerativeReader, open_any
 from kbq.reading.probability import own_calibration
 from kbq.reading.reader import Reader
-from kbq.reading.reranker import Reranking, before_others, rerank
+from kbq.reading.reranker import Reranking, judged_first, rerank
 from kbq.search.options import WORDS_ALONE, Purpose, SearchOptions
-from kbq.search.search import BATCH, SearchContext, Wanted, WordIndexes, raised, search_several
+from kbq.search.search import (
+    BATCH,
+    SearchContext,
+    Wanted,
+    WordIndexes,
+    search_several,
+    with_offsets,
+)
 from kbq.storage.records import digest_of_bytes
 from kbq.text.queries import Query
 
@@ -341,7 +348,7 @@ class Searcher:
                 for each in zip(queries, judged, namings, strict=True)
             ]
 
-        return [before_others(*each, unit)[:k] for each in zip(judged, units, strict=True)]
+        return [judged_first(*each, unit)[:k] for each in zip(judged, units, strict=True)]
 
     def _found(
         self, queries: Sequence[Query], plan: SearchPlan, *wanted: Wanted
@@ -369,4 +376,4 @@ class Searcher:
                 units = search_several(self.search_context, vectors, wanted, lexical)
 
         offsets = self.model.score_offsets(starts, ends)
-        return [raised(of_texts, offsets) for of_texts in units] if offsets.any() else units
+        return [with_offsets(of_texts, offsets) for of_texts in units] if offsets.any() else units

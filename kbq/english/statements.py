@@ -1,4 +1,4 @@
-"""Statements: tell what the words before a value say of it: that it is so, that it is not, or of
+"""Statements: tell what the words around a value say of it: that it is so, that it is not, or of
 whom it is so.
 
 Sentences are not parsed: the rules are few, and say something only where a plain form of words
@@ -7,7 +7,17 @@ stands right before the value. A value that they rule out is no answer.
 
 import re
 
+from kbq.answers import Answer
+from kbq.english.countries import ADJECTIVES
+from kbq.english.kinship import KIN as KIN_WORDS
+from kbq.english.kinship import RELATIVES, is_other_kin, is_own_name
+from kbq.text.answer_scores import normalise_answer
 from kbq.text.normal_forms import normalised
+from kbq.text.queries import Query, relation_key
+
+# Characters on either side of a value that may be its sentence, or its clause.
+SENTENCE = 240
+CLAUSE = 80
 
 DENIED = (
     r"\b(?:not|never|no longer|neither|nor|cannot|\w+n['’]t|(?:refus|declin|fail)(?:ed|es|s|ing)? to"
@@ -88,12 +98,85 @@ PRONOUNS = re.compile(  # neither "US", nor the novel "It"
     r"|th(?:is|at|ese|ose)|who|whom|whose"
 )
 DIRECTIONS = r"(?:north|south|east|west)(?:-?(?:east|west))?(?:ern)?"
-NEAR = re.compile(  # "Döbling near": the place is Döbling; "born near Vienna" names no other one
+NEAR_IT = re.compile(  # "Döbling near": the place is Döbling; "born near Vienna" names no other one
     rf"[A-Z][\w'’.-]+,? (?:near|close to|not far from|just outside|outside of|{DIRECTIONS} of) (?:the )?$"
 )
 IS_SAID_OF_IT = re.compile(
     r"\b(?:is|was|are|were)\s+(?:an?|the|one of the)\s+(?:[\w'’-]+,?\s+){0,3}$"
 )
+ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
+
+
+def is_ruled_out(query: Query, answer: Answer) -> bool:
+    """Whether an answer to a slot query cannot be right, going by its words and those around it.
+    Answers to questions always may.
+
+    >>> def is_possible(query: str, text: str, before: str = "") -> bool:
+    ...     context = before + text
+    ...     answer = Answer(text, 0.0, "1", "T", 0, len(before), len(context), context, (0, 1))
+    ...     return not is_ruled_out(Query.of(query), answer)
+    >>> is_possible("Ada Lovelace [SEP] occupation", "only child")
+    False
+    >>> is_possible("Marie Skłodowska-Curie [SEP] spouse", "Mrs Skłodowska")
+    False
+    >>> [is_possible("A [SEP] residence", "Vienna", before) for before in ("in Döbling near ", "near ")]
+    [False, True]
+    >>> said = "Bo is the son of the late Queen "
+    >>> [is_possible(f"Bo [SEP] {kin}", "Ann", said) for kin in ("mother", "child", "spouse")]
+    [True, False, False]
+    """
+    if not query.is_slot:
+        return False
+    relation = relation_key(query.relation)
+    is_kinship = relation in RELATIVES
+    sentence = answer.context[max(0, answer.start - SENTENCE) : answer.start]
+    clause = sentence[-CLAUSE:]
+    behind = answer.context[answer.end : answer.end + SENTENCE]
+    return (
+        is_nobody(answer.text)
+        or bool(NEAR_IT.search(clause))
+        or is_denied(sentence)
+        or is_other_direction(relation, sentence)
+        or is_said_of_another(query.subject, relation, sentence, behind, is_kinship)
+        or (is_kinship and is_other_kin(relation, clause, behind[:CLAUSE]))
+        or (relation == "country" and is_country_of_another(answer.text, clause))
+        or is_subject(query.subject, relation, answer.text)
+    )
+
+
+def is_nobody(text: str) -> bool:
+    """Whether a text names nothing: a pronoun, or words for a kinship, which tell whose kin the
+    subject is, not what.
+
+    >>> [is_nobody(text) for text in ("she", "only child", "Only Child", "US")]
+    [True, True, False, False]
+    """
+    is_kin = text == text.lower() and not KIN_WORDS.isdisjoint(text.split()[-1:])
+    return is_kin or bool(PRONOUNS.fullmatch(text))
+
+
+def is_country_of_another(text: str, before: str) -> bool:
+    """Whether an adjective of a country is said of something that a text mentions: "an Austrian
+    writer" on the page of a town.
+
+    >>> [is_country_of_another("Austrian", before) for before in ("home of an ", "Linz is an ")]
+    [True, False]
+    """
+    return normalise_answer(text) in ADJECTIVES and not IS_SAID_OF_IT.search(before)
+
+
+def is_subject(subject: str, relation: str, text: str) -> bool:
+    """Whether a value that is no name says no more than the subject itself or, of a relative, no
+    more than a part of its name.
+
+    >>> is_subject("Siemens", "employer", "Siemens"), is_subject("Siemens", "short name", "Siemens")
+    (True, False)
+    """
+    value = normalised(text).split()
+    if not value or any(word in relation.split() for word in ABOUT_NAMES):
+        return False
+    is_whole = value == normalised(subject).split()
+    return is_whole or (relation in RELATIVES and is_own_name(subject, value))
 
 
 def is_no_thing(title: str, text: str) -> bool:

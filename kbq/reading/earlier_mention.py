@@ -49,12 +49,12 @@ def earlier_mention(
         if any(place >= begin for place in places):
             return None
         if places:
-            return _around(text, places[-1], places[-1] + len(name), begin)
+            return _mentioning(text, places[-1], places[-1] + len(name), begin)
 
     return None
 
 
-def _around(text: str, first: int, last: int, begin: int) -> tuple[int, int]:
+def _mentioning(text: str, first: int, last: int, begin: int) -> tuple[int, int]:
     """Return the characters of a mention and of its clause, cut between words, before the window."""
     start = max(0, first - BEFORE)
     if start:

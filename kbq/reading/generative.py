@@ -6,7 +6,6 @@ alone, with the query, and its decoder attends to all of them, joined in the ord
 (fusion in decoder).
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,14 +20,14 @@ from kbq.model.backbone import hugging_face, model_folder, readable_checkpoint, 
 from kbq.model.devices import autocast, choose_device
 from kbq.model.model_folder import CONFIG
 from kbq.model.queries import check_query
-from kbq.reading.reader import Reader, best_of_each
+from kbq.reading.reader import Reader, best_of_each, network_digest
 from kbq.search.options import Unit
 from kbq.storage.machine import available_memory
 from kbq.storage.records import read_object
 
 PROMPT = "question: {query} title: {title} context: {context}"  # arXiv 2007.01282, section 3
 LENGTH = 250  # tokens of a prompt, as there
-MAX_QUERY = 100  # characters of a query, among these
+MAX_QUERY = 100  # tokens of a query, among these
 LONGEST = 300  # tokens of an answer: those of ELI5 are essays
 WEIGHTS = ("*.safetensors", "*.bin")
 
@@ -94,13 +93,7 @@ class GenerativeReader:
 
     def fingerprint(self) -> str:
         """Return a digest of the weights."""
-        digest = hashlib.blake2b(digest_size=16)
-        for name, tensor in sorted(self.network.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(
-                tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-            )
-        return digest.hexdigest()
+        return network_digest(self.network)
 
     def answers(
         self,
@@ -202,7 +195,16 @@ def open_any(source: str, device: str = "auto") -> Reader | GenerativeReader:
     except (OSError, ValueError):
         return Reader.open(source, device)  # says what is wrong
 
-    writes = isinstance(architectures, list) and str(architectures[:1]).endswith(
-        "ForConditionalGeneration']"
-    )
-    return GenerativeReader.open(folder, source, device) if writes else Reader.open(source, device)
+    if _writes(architectures):
+        return GenerativeReader.open(folder, source, device)
+    return Reader.open(source, device)
+
+
+def _writes(architectures: object) -> bool:
+    """Whether a checkpoint writes answers, going by the names of its classes, as transformers has
+    them.
+    """
+    match architectures:
+        case [str(name), *_]:
+            return name.endswith("ForConditionalGeneration")
+    return False

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from kbq.answers import Answer, content_start
+from kbq.array_types import Rows
 from kbq.index.base import MAX_TOKENS
 from kbq.model.bert import alike, batch_invariant_states, in_shape, is_batch_invariant, more_rows
 from kbq.model.devices import autocast, batch_tokens, buckets, readable_length
@@ -28,7 +29,7 @@ from kbq.reading.earlier_mention import earlier_mention
 from kbq.reading.reader import PhraseJudge, Reader
 
 AROUND = 200  # characters read on either side of a phrase, some 40 word pieces
-MOST = 1200  # characters of a window that phrases share
+LONGEST = 1200  # characters of a window that phrases share
 MAX_TITLE = 24  # tokens
 MAX_MENTION = 32  # tokens
 TOGETHER = 8  # queries, and batches of windows that go through a network layer by layer, on a CPU
@@ -158,8 +159,8 @@ def _stretches(phrases: Sequence[Answer]) -> Iterator[tuple[int, int, list[int]]
         begin = stop = -1
         inside: list[int] = []
         for number in members:
-            first, last = _around(phrases[number])
-            if inside and first <= stop and last - begin <= MOST:
+            first, last = _surroundings(phrases[number])
+            if inside and first <= stop and last - begin <= LONGEST:
                 stop = max(stop, last)
             else:
                 if inside:
@@ -172,7 +173,7 @@ def _stretches(phrases: Sequence[Answer]) -> Iterator[tuple[int, int, list[int]]
         yield begin, stop, inside
 
 
-def _around(phrase: Answer) -> tuple[int, int]:
+def _surroundings(phrase: Answer) -> tuple[int, int]:
     """Return the characters [begin, stop) of a phrase and its surroundings, cut between words if
     possible.
     """
@@ -191,13 +192,14 @@ def _around(phrase: Answer) -> tuple[int, int]:
 class ReadWindow(NamedTuple):
     """An excerpt that was read.
 
-    Shapes: edges, the states that a judge reads (phrases, 2 dim), tokens, the sums of the logits of
-    both tokens (phrases,), logits of each token to open and to close the answer (2, tokens).
+    Shapes: edges, the states of each phrase's first and last token, which a judge reads (phrases, 2
+    dim), edge_logits, the sums of their logits to open and to close the answer (phrases,), logits,
+    those of each token (2, tokens).
     """
 
     excerpt: Excerpt
     edges: Tensor
-    tokens: Tensor
+    edge_logits: Tensor
     logits: Tensor
 
 
@@ -213,7 +215,7 @@ class _Read(NamedTuple):
 
     excerpts: list[list[Excerpt]]  # excerpts of each query
     edges: Tensor
-    tokens: Tensor
+    edge_logits: Tensor
     logits: list[Tensor]  # logits of each window
 
 
@@ -226,9 +228,9 @@ def read_around(
     """Read the phrases found for each query, with gradients if these are on."""
     read = _read(reader, queries, found, subjects)
     counts = [len(excerpt.spans) for of_query in read.excerpts for excerpt in of_query]
-    parts = zip(
-        torch.split(read.edges, counts), torch.split(read.tokens, counts), read.logits, strict=True
-    )
+    edges = torch.split(read.edges, counts)
+    edge_logits = torch.split(read.edge_logits, counts)
+    parts = zip(edges, edge_logits, read.logits, strict=True)
     return [
         [ReadWindow(excerpt, *next(parts)) for excerpt in of_query] for of_query in read.excerpts
     ]
@@ -261,34 +263,34 @@ def judge_around(
             )
         else:
             edges = torch.split(read.edges, counts)
-            tokens = torch.split(read.tokens, counts)
-            values = torch.cat([read.tokens[:0], *map(odds, judges[part], edges, tokens)])
+            edge_logits = torch.split(read.edge_logits, counts)
+            values = torch.cat([read.edge_logits[:0], *map(odds, judges[part], edges, edge_logits)])
 
         left = iter(values.tolist())
         for of_query in read.excerpts:
             yield [(excerpt, [next(left) for _ in excerpt.spans]) for excerpt in of_query]
 
 
-def odds(judge: PhraseJudge, edges: Tensor, tokens: Tensor) -> Tensor:
+def odds(judge: PhraseJudge, edges: Tensor, edge_logits: Tensor) -> Tensor:
     """Return the log odds of the phrases of a query. Shapes: edges (phrases, 2 dim), others
     (phrases,).
     """
-    alone: Tensor = judge(more_rows(edges))[: len(tokens)]
-    return alone + tokens
+    alone: Tensor = judge(more_rows(edges))[: len(edge_logits)]
+    return alone + edge_logits
 
 
 def _judged_together(read: _Read, judges: Sequence[PhraseJudge]) -> Tensor:
     """Return the log odds of phrases, always the same number at a time; `judges`: of each. Shape:
     (phrases,).
     """
-    values = torch.empty_like(read.tokens)
+    values = torch.empty_like(read.edge_logits)
     for judge in dict.fromkeys(judges):
         own = torch.tensor(
             [number for number, each in enumerate(judges) if each is judge], device=values.device
         )
         for rows in torch.split(own, PHRASES):
             edges = pad(read.edges[rows], (0, 0, 0, PHRASES - len(rows)))
-            values[rows] = judge(edges)[: len(rows)] + read.tokens[rows]
+            values[rows] = judge(edges)[: len(rows)] + read.edge_logits[rows]
     return values
 
 
@@ -297,7 +299,7 @@ def _has_fixed_shapes(reader: Reader) -> bool:
     neighbours.
     """
     return not torch.is_grad_enabled() and not is_batch_invariant(
-        reader.reranking[0].backbone, reader.device
+        reader.judging_network.backbone, reader.device
     )
 
 
@@ -308,45 +310,55 @@ def _read(
     subjects: Sequence[str],
 ) -> _Read:
     """Read the phrases found for each query in their surroundings, with a proposal in each window."""
-    named = subjects if reader.reranking[0].reads_mentions else ()
-    parts = excerpts(reader.tokenizer, queries, found, reader.length, named)
-    windows = [excerpt.window for part in parts for excerpt in part]
-    batches = list(_states(reader, windows, [len(part) for part in parts]))
+    named = subjects if reader.judging_network.reads_mentions else ()
+    cut = excerpts(reader.tokenizer, queries, found, reader.length, named)
+    windows = [excerpt.window for of_query in cut for excerpt in of_query]
+    batches = list(_states(reader, windows, [len(of_query) for of_query in cut]))
     if not batches:
         nothing = torch.empty(0, device=reader.device)
-        return _Read(parts, nothing[:, None], nothing, [])
+        return _Read(cut, nothing[:, None], nothing, [])
 
     states = torch.cat([batch_states for _, batch_states, _ in batches])
     logits = torch.cat(
-        [torch.stack(reader.reranking[0].logits(batch_states)) for _, batch_states, _ in batches],
+        [
+            torch.stack(reader.judging_network.logits(batch_states))
+            for _, batch_states, _ in batches
+        ],
         dim=1,
     )
-    firsts = np.empty(len(windows), np.int64)  # the row of the first token of each window's text
-    begin = 0
-
-    for members, batch_states, begins in batches:
-        firsts[members] = [
-            begin + first + windows[number].first
-            for number, first in zip(members, begins, strict=True)
-        ]
-        begin += len(batch_states)
-
-    texts = [
-        slice(first, first + window.count)
-        for first, window in zip(firsts.tolist(), windows, strict=True)
-    ]
+    texts = _texts_in(batches, windows)
     proposals = iter(_proposals(logits, texts))
-    parts = [[_with_proposal(excerpt, next(proposals)) for excerpt in part] for part in parts]
-    spans = [excerpt.spans for part in parts for excerpt in part]
-    places = np.repeat(firsts, [len(own) for own in spans])[:, None] + np.array(
-        [span for own in spans for span in own]
-    )
-    starts, ends = torch.from_numpy(places).to(reader.device).T
+    cut = [[_with_proposal(excerpt, next(proposals)) for excerpt in of_query] for of_query in cut]
+    edge_rows = _edge_rows([excerpt for of_query in cut for excerpt in of_query], texts)
+    starts, ends = torch.from_numpy(edge_rows).to(reader.device).T
     edges = torch.cat([states[starts], states[ends]], dim=1)
+    edge_logits = logits[0, starts] + logits[1, ends]
 
-    return _Read(
-        parts, edges, logits[0, starts] + logits[1, ends], [logits[:, text] for text in texts]
-    )
+    return _Read(cut, edges, edge_logits, [logits[:, text] for text in texts])
+
+
+def _texts_in(batches: Sequence[_Batch], windows: Sequence[Window]) -> list[slice]:
+    """Return the rows of the text of each window, among the states of all batches."""
+    texts = [slice(0)] * len(windows)
+    begin = 0
+    for members, states, begins in batches:
+        for number, first in zip(members, begins, strict=True):
+            window = windows[number]
+            start = begin + first + window.first
+            texts[number] = slice(start, start + window.count)
+        begin += len(states)
+
+    return texts
+
+
+def _edge_rows(read: Sequence[Excerpt], texts: Sequence[slice]) -> Rows:
+    """Return the rows of the first and the last token of each phrase. Shape: (phrases, 2)."""
+    edge_rows = [
+        (text.start + first, text.start + last)
+        for excerpt, text in zip(read, texts, strict=True)
+        for first, last in excerpt.spans
+    ]
+    return np.array(edge_rows, np.int64)
 
 
 def _with_proposal(excerpt: Excerpt, span: Span) -> Excerpt:
@@ -381,7 +393,7 @@ def _states(
     On a CPU, no batch has windows of two queries: the size of a batch changes how its products are
     rounded.
     """
-    network = reader.reranking[0]
+    network = reader.judging_network
     device = reader.device
     lengths = [len(window.ids) for window in windows]
     if torch.is_grad_enabled():
@@ -430,7 +442,7 @@ def _padded(
     pad_id = reader.tokenizer.pad_token_id
     if shape is None:
         with autocast(reader.device):
-            states = reader.reranking[0].states(
+            states = reader.judging_network.states(
                 *window_tensors(own, pad_id, reader.uses_segments, reader.device)
             )
     else:

@@ -9,19 +9,20 @@ searching that it was fitted with, and says which these are. Source: arXiv 2006.
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Self
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from kbq.answers import Answer
 from kbq.array_types import Bools, Doubles, Floats
 from kbq.errors import ModelError
 from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
-from kbq.reading.reranker import Candidate, meanings
+from kbq.reading.reader import POINTS
+from kbq.reading.reranker import MOST_LOGIT, Candidate, meanings
 from kbq.search.options import Purpose
 from kbq.storage.reading import reading_problem
 from kbq.storage.records import OtherFormatError, read_record, write_record
@@ -54,8 +55,7 @@ FEATURES = (
     "namesakes",  # logarithm of how many pages have the name
 )
 CLOSE_BY = 50  # characters between a phrase and a name
-POINTS = 10.0  # points of the search: about as much as a logit
-NEAR = 300  # characters on either side of a phrase, where the subject is looked for
+SURROUNDINGS = 300  # characters on either side of a phrase, where the subject is looked for
 WORD = re.compile(r"\w+")
 QUESTION_WORDS = re.compile(
     r"(?:an?|and|are|as|at|be|by|did|do|does|for|from|had|has|have|how|in|is|it|of|on|that|the|this|to|was|were|what|"
@@ -68,7 +68,6 @@ FORMAT = 2  # 2: phrases that mean the same support each other
 PENALTY = 1.0  # price of half the sum of squared weights
 # Price of half their squared distance from those of another calibration, if there is one.
 BELIEF = 30.0
-MOST = 30.0  # a logit: a chance is never 0 or 1
 # Limits of Newton's method: most steps, and the change of weights after the last.
 STEPS = 100
 CLOSE = 1e-9
@@ -118,7 +117,8 @@ def features(query: Query, candidates: Sequence[Candidate], naming: Naming = NOW
             name == first_name,
             math.log(len(own)),
         )
-        around = answer.context[max(0, answer.start - NEAR) : answer.end + NEAR]
+        first = max(0, answer.start - SURROUNDINGS)
+        around = answer.context[first : answer.end + SURROUNDINGS]
         of_page = (
             title_shares[answer.title],
             _share(words, around),
@@ -134,8 +134,8 @@ def features(query: Query, candidates: Sequence[Candidate], naming: Naming = NOW
 def _named(name: SubjectName, answer: Answer, naming: Naming) -> tuple[float, ...]:
     """Return the features that say where a subject is named: near a phrase, and on its page."""
     page = naming.pages.get(answer.page_id)
-    begin = max(0, answer.start - NEAR)
-    window = answer.context[begin : answer.end + NEAR]
+    begin = max(0, answer.start - SURROUNDINGS)
+    window = answer.context[begin : answer.end + SURROUNDINGS]
     whole = name.places(window)
     short_names = {name.family_name, page.acronym if page else ""} - {""}
     short = (
@@ -172,22 +172,20 @@ def _share(words: Sequence[str], text: str) -> float:
     return sum(word in inside for word in words) / len(words) if words else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SearchMode:
+class SearchMode(Struct, frozen=True, rename={"n_reranked": "second_look"}):  # names in files
     """All that decides the scores that a calibration reads."""
 
     query_encoder: str  # its fingerprint
     reader: str  # the digest of its file
     scores: str  # their parts, with weights
-    second_look: int  # phrases that are reranked: files have it under this name
+    n_reranked: int  # phrases of a query that are judged again
 
     def differences(self, other: Self) -> list[str]:
         """Name the differences."""
         pairs = (
-            (field.name, getattr(self, field.name), getattr(other, field.name))
-            for field in fields(self)
+            (name, getattr(self, name), getattr(other, name)) for name in self.__struct_fields__
         )
-        words = {"query_encoder": "query encoder", "second_look": "rerank"}
+        words = {"query_encoder": "query encoder", "n_reranked": "rerank"}
         return [
             f"{words.get(name, name)} {mine}, not {theirs}"
             for name, mine, theirs in pairs
@@ -214,6 +212,10 @@ class Calibration:
             raise ValueError(
                 f"it has weights for {', '.join(self.weights)}, not for {', '.join(FEATURES)}"
             )
+
+    def fits(self, mode: SearchMode) -> bool:
+        """Whether it gives probabilities to what a search finds in this way."""
+        return self.mode == mode
 
     @property
     def all_weights(self) -> list[float]:
@@ -276,9 +278,8 @@ def own_calibration(model: Model, purpose: Purpose = "query") -> Calibration | N
 
 def chances_of(rows: Doubles, weights: Sequence[float], intercept: float) -> Doubles:
     """Apply a logistic regression. Shapes: rows (items, features), result (items,)."""
-    chances: Doubles = 1 / (
-        1 + np.exp(-np.clip(rows @ np.asarray(weights) + intercept, -MOST, MOST))
-    )
+    logits = np.clip(rows @ np.asarray(weights) + intercept, -MOST_LOGIT, MOST_LOGIT)
+    chances: Doubles = 1 / (1 + np.exp(-logits))  # never 0 or 1
     return chances
 
 

@@ -124,13 +124,13 @@ class QuestionAnswering(nn.Module):
     judge.
     """
 
-    def __init__(self, backbone: Any, judges: bool = False) -> None:
+    def __init__(self, backbone: Any, has_judge: bool = False) -> None:
         super().__init__()
         self.backbone = backbone
         self.config = backbone.config
         dim = int(backbone.config.hidden_size)
         self.head = nn.Linear(dim, len(AnswerLogits._fields))
-        self.judge = PhraseJudge(dim) if judges else None
+        self.judge = PhraseJudge(dim) if has_judge else None
         # An earlier mention of the subject stands before the text of a window.
         self.reads_mentions = False
         pack_few_rows(backbone)
@@ -187,10 +187,10 @@ def judge_digest(folder: Path) -> str:
     """
     try:
         with safe_open(folder / READER, "pt") as file:
-            judges = any(name.startswith(JUDGE) for name in file.keys())  # noqa: SIM118 - it cannot be iterated
+            has_judge = any(name.startswith(JUDGE) for name in file.keys())  # noqa: SIM118 - it cannot be iterated
     except (OSError, SafetensorError):
         return ""
-    return digest_of(folder, READER) if judges and has_reader(folder) else ""
+    return digest_of(folder, READER) if has_judge and has_reader(folder) else ""
 
 
 def has_reader(folder: Path) -> bool:
@@ -219,11 +219,11 @@ def refuse_query_encoder(folder: Path, config: ModelConfig) -> None:
         raise ModelError(f"{folder} holds a query encoder for the model {config.base}: give that")
 
 
-def new_reader(folder: Path, judges: bool) -> tuple[QuestionAnswering, NamedTensors]:
+def new_reader(folder: Path, has_judge: bool) -> tuple[QuestionAnswering, NamedTensors]:
     """Return a reader of the shape of the model's encoder, to be loaded, and the weights that it
     may share, by name.
     """
-    network = QuestionAnswering(empty_backbone(folder), judges)
+    network = QuestionAnswering(empty_backbone(folder), has_judge)
     weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")
     return network, {name.removeprefix(SHARED): tensor for name, tensor in weights.items()}
 
@@ -236,7 +236,7 @@ class RelationJudge:
     relations: frozenset[str]
     reader: str  # the digest of the reader whose states it has learned to read
 
-    def judges(self, query: Query) -> bool:
+    def is_for(self, query: Query) -> bool:
         """Whether a query is a slot of one of its relations."""
         return query.is_slot and relation_key(query.relation) in self._keys
 
@@ -355,8 +355,17 @@ class Reader:
             seal_folder(folder)
 
     @property
-    def reranking(self) -> tuple[QuestionAnswering, PhraseJudge]:
-        """The network and its judge of phrases. Raises ModelError if it has none."""
+    def judging_network(self) -> QuestionAnswering:
+        """The network, if it has a judge of phrases. Raises ModelError if it has none."""
+        return self._network_and_judge[0]
+
+    @property
+    def phrase_judge(self) -> PhraseJudge:
+        """The network's own judge of phrases. Raises ModelError if it has none."""
+        return self._network_and_judge[1]
+
+    @property
+    def _network_and_judge(self) -> tuple[QuestionAnswering, PhraseJudge]:
         network = self.network
         if not isinstance(network, QuestionAnswering) or network.judge is None:
             raise ModelError(
@@ -367,8 +376,8 @@ class Reader:
 
     @cached_property
     def recorded(self) -> Recorded:
-        """The states of the network of reranking, for many batches of one shape."""
-        network, _ = self.reranking
+        """The states of the judging network, for many batches of one shape."""
+        network = self.judging_network
         return Recorded(
             network, network.backbone, lambda *given: (network.states(*given),), self.device
         )
@@ -438,11 +447,7 @@ class Reader:
 
     def fingerprint(self) -> str:
         """Return a digest of the weights."""
-        digest = hashlib.blake2b(digest_size=16)
-        for name, tensor in sorted(self.network.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return network_digest(self.network)
 
     def read(self, query: str, paragraphs: Sequence[Answer]) -> list[Answer]:
         """Find the phrases of these paragraphs, best first, none overlapping a better one.
@@ -491,6 +496,16 @@ class Reader:
             hits = with_retrieval(self.read(text, paragraphs), paragraphs, weight)
             answers.append((best_of_each(hits, unit) if unit == "page" else hits)[:k])
         return answers
+
+
+def network_digest(network: nn.Module) -> str:
+    """Return the digest of a network's weights that runs of predictions are compared by."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        # NumPy does not have every type.
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _load(source: str) -> tuple[Any, list[str]]:

@@ -20,15 +20,7 @@ import torch
 
 from kbq.answers import Answer
 from kbq.english.countries import ADJECTIVES, ASKS_FOR_A_COUNTRY, NAMES
-from kbq.english.kinship import KIN, RELATIVES, is_other_kin, is_own_name
-from kbq.english.statements import (
-    IS_SAID_OF_IT,
-    NEAR,
-    PRONOUNS,
-    is_denied,
-    is_other_direction,
-    is_said_of_another,
-)
+from kbq.english.statements import is_ruled_out
 from kbq.errors import QueryError
 from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
@@ -36,18 +28,13 @@ from kbq.reading.phrase_windows import Excerpt, judge_around
 from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_each, judge_digest
 from kbq.search.options import N_RERANKED, WORDS_ALONE, SearchOptions, Unit
 from kbq.text.answer_scores import normalise_answer
-from kbq.text.normal_forms import IN_BRACKETS, normalised
-from kbq.text.queries import Query, relation_key
+from kbq.text.normal_forms import IN_BRACKETS
+from kbq.text.queries import Query
 
-ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
-
-SENTENCE = 240  # characters before an answer that may be its sentence
-BEFORE = 80  # characters of the text before an answer
-
-MOST = 30.0  # a logit
+MOST_LOGIT = 30.0
 ELSEWHERE = 3.0  # the logit that an answer loses if it is not on the subject's own page
-# Τ of τ log Σ exp(score / τ), which phrases of one meaning make: 0 is the best alone, 1 the sum of
-# odds.
+# Temperature τ of τ log Σ exp(score / τ), the score that phrases of one meaning make: 0 is the best
+# alone, 1 the sum of odds.
 SUPPORT = 3.0
 
 
@@ -71,69 +58,7 @@ def meanings(query: Query, answers: Sequence[Answer]) -> list[str]:
     ]
 
 
-def says_nothing(query: Query, answer: Answer) -> bool:
-    """Whether an answer to a slot query says nothing, going by its words and those before it.
-
-    Pronouns name nobody, nothing is its own employer, and a family name is no relative. "The only
-    child of …" tells whose child the subject is, not its occupation. A place that lies near another
-    is not where something is. On the page of a town, "an Austrian writer" does not give the town's
-    country. Nobody's mother is named behind "son-in-law of" or "father of". What the text denies,
-    or says of somebody else, is no answer. Answers to questions always say something.
-
-    >>> def says(query: str, text: str, before: str = "") -> bool:
-    ...     context = before + text
-    ...     answer = Answer(text, 0.0, "1", "T", 0, len(before), len(context), context, (0, 1))
-    ...     return not says_nothing(Query.of(query), answer)
-    >>> says("Ada Lovelace [SEP] occupation", "only child"), says("Ada Lovelace [SEP] occupation", "mathematician")
-    (False, True)
-    >>> says("Kuwait City [SEP] capital of", "Kuwait"), says("Marie Skłodowska-Curie [SEP] spouse", "Mrs Skłodowska")
-    (True, False)
-    >>> says("A [SEP] residence", "Vienna", "in Döbling near "), says("A [SEP] residence", "Vienna", "near ")
-    (False, True)
-    >>> [says(f"Bo [SEP] {kin}", "Ann", "Bo is the son of the late Queen ") for kin in ("mother", "child", "spouse")]
-    [True, False, False]
-    """
-    if not query.is_slot:
-        return False
-    text = answer.text
-    relation = relation_key(query.relation)
-    if PRONOUNS.fullmatch(text) or (text == text.lower() and not KIN.isdisjoint(text.split()[-1:])):
-        return True
-    before = answer.context[max(0, answer.start - BEFORE) : answer.start]
-    if NEAR.search(before) or _rules_out(query.subject, relation, answer):
-        return True
-    if relation in RELATIVES and is_other_kin(
-        relation, before, answer.context[answer.end :][:BEFORE]
-    ):
-        return True
-
-    if (
-        relation == "country"
-        and normalise_answer(text) in ADJECTIVES
-        and not IS_SAID_OF_IT.search(before)
-    ):
-        return True
-
-    subject = normalised(query.subject).split()
-    value = normalised(text).split()
-    if not value or any(word in relation.split() for word in ABOUT_NAMES):
-        return False
-
-    return value == subject or (relation in RELATIVES and is_own_name(query.subject, value))
-
-
-def _rules_out(subject: str, relation: str, answer: Answer) -> bool:
-    """Whether the words before an answer deny it, say it of somebody else, or tell the other
-    direction.
-    """
-    before = answer.context[max(0, answer.start - SENTENCE) : answer.start]
-    if is_denied(before) or is_other_direction(relation, before):
-        return True
-    after = answer.context[answer.end : answer.end + SENTENCE]
-    return is_said_of_another(subject, relation, before, after, relation in RELATIVES)
-
-
-def elsewhere(query: Query, answers: Sequence[Answer]) -> list[bool]:
+def are_from_other_pages(query: Query, answers: Sequence[Answer]) -> list[bool]:
     """Return whether each answer to a slot query is from another page, while the subject's own page
     is among them.
     """
@@ -252,7 +177,7 @@ def rerank(
             have learned with.
         relation_judge: judges the queries of its relations, instead of the reader's own judge.
     """
-    own = reader.reranking[1]
+    own = reader.phrase_judge
     candidates: list[list[Candidate]] = [[] for _ in queries]
     read: dict[int, list[int]] = {}  # token ids of the queries whose phrases are judged
     for number, query in enumerate(queries):
@@ -261,7 +186,7 @@ def rerank(
                 read[number] = reader.query_tokenizer.ids_of(query.text)
 
     judges = [
-        relation_judge.judge if relation_judge and relation_judge.judges(queries[number]) else own
+        relation_judge.judge if relation_judge and relation_judge.is_for(queries[number]) else own
         for number in read
     ]
     # A GPU is asked for each.
@@ -339,17 +264,17 @@ def in_order(candidates: Sequence[Candidate], weight: float, query: Query) -> li
     Args:
         weight: of a point of the search, added to the judge's odds. The best phrase of the search
             gets no more and no less than it is judged.
-        query: decides which answers mean the same, and which say nothing: these come last.
+        query: decides which answers mean the same, and which are ruled out: these come last.
     """
     best = max((candidate.searched for candidate in candidates), default=0.0)
     answers = [candidate.answer for candidate in candidates]
     scored: list[Candidate] = []
-    for candidate, is_far in zip(candidates, elsewhere(query, answers), strict=True):
-        if says_nothing(query, candidate.answer):
-            scored.append(candidate._replace(judged=-MOST, score=-MOST))
+    for candidate, is_far in zip(candidates, are_from_other_pages(query, answers), strict=True):
+        if is_ruled_out(query, candidate.answer):
+            scored.append(candidate._replace(judged=-MOST_LOGIT, score=-MOST_LOGIT))
         else:
             score = candidate.judged + weight * (candidate.searched - best) - ELSEWHERE * is_far
-            scored.append(candidate._replace(score=max(-MOST, score)))
+            scored.append(candidate._replace(score=max(-MOST_LOGIT, score)))
 
     kept: list[Candidate] = []
     for candidate in sorted(scored, key=lambda scored: -scored.score):
@@ -377,7 +302,7 @@ def _supported(candidates: Sequence[Candidate], query: Query) -> Iterator[Candid
         yield candidate._replace(answer=replace(candidate.answer, score=score))
 
 
-def before_others(
+def judged_first(
     candidates: Sequence[Candidate], hits: Sequence[Answer], unit: Unit
 ) -> list[Answer]:
     """Put the judged answers, of pages and paragraphs the best one each, before all others found,

@@ -108,8 +108,7 @@ class LexicalScores:
         """
         scores = np.stack([self._scores(shard, query) for query in queries])
         scores *= np.float32(self._weight)
-        shown = self._shards[shard].shown
-        return scores if shown is None else scores * shown
+        return self._shown(shard, scores)
 
     def _scores(self, shard: int, query: int) -> Floats:
         """Return the scores of a shard's paragraphs, without the weight. Shape: (paragraphs,)."""
@@ -120,6 +119,13 @@ class LexicalScores:
         if named is not None:
             scores[named.paragraphs] += named.points
         return scores
+
+    def _shown(self, shard: int, scores: Floats) -> Floats:
+        """Return scores that are zero for paragraphs of pages that give no answers. Shape: (…,
+        paragraphs).
+        """
+        shown = self._shards[shard].shown
+        return scores if shown is None else scores * shown
 
     def best(self, query: int, unit: Unit, k: int) -> list[Answer]:
         """Find the k best paragraphs, or pages by their best paragraph, that share a term with the
@@ -156,9 +162,8 @@ class LexicalScores:
 
     def _in_shard(self, shard: int, query: int) -> Iterator[tuple[float, int, int]]:
         """Yield (-score, shard, paragraph) of every score above zero in one shard, best first."""
-        scores = self._indexes[shard].scores(self._terms[query])
-        shown = self._shards[shard].shown
-        matches = np.flatnonzero(scores > 0 if shown is None else (scores > 0) & shown)
+        scores = self._shown(shard, self._scores(shard, query))
+        matches = np.flatnonzero(scores > 0)
         for paragraph in matches[np.argsort(-scores[matches], kind="stable")].tolist():
             yield -float(scores[paragraph]), shard, paragraph
 
@@ -283,7 +288,7 @@ class WordIndexes:
                 end = words[first + length - 1].end()
                 name = text[begin:end]
                 title = self._title_like(text[begin:end])
-                # ".in" is not meant by In.
+                # One word must match in upper and lower case, too: ".in" is not the title "In".
                 if title and (length > 1 or folded(title) == folded(name)):
                     # Ends such as that of Kievan Rus'.
                     end += not title[-1].isalnum() and text[end : end + 1] == title[-1]
@@ -379,7 +384,7 @@ def search_several(
     return hits
 
 
-def raised(answers_of: Sequence[Sequence[Answer]], offsets: Floats) -> list[list[Answer]]:
+def with_offsets(answers_of: Sequence[Sequence[Answer]], offsets: Floats) -> list[list[Answer]]:
     """Add an offset to the scores of each query's answers. Shape of `offsets`: (queries,)."""
     pairs = zip(answers_of, offsets.tolist(), strict=True)
     return [
@@ -408,7 +413,7 @@ class _Ranking:
         # The k best phrases open in the k best pieces (see exact.py), several of which may be in
         # one paragraph.
         self.depth = self.k if self.unit in ("phrase", "sentence") else 2 * self.k
-        # [group][query].
+        # Units of each query, by group.
         self._found = [[Units([], False, np.inf)] * queries for _ in range(groups)]
         # Heaps of the scores of the k best units so far.
         self._best = [[-np.inf] * self.k for _ in range(queries)]
@@ -424,11 +429,11 @@ class _Ranking:
         shards: Sequence[Shard],
         spans: list[Spans],
         text_of: TextOf,
-        most: int | None,
+        limit: int | None,
     ) -> None:
         """Add the units of spans that were found at a greater depth.
 
-        `most` is the number of units that the group may hold, or None if all its spans are given.
+        `limit` is the number of units that the group may hold, or None if all its spans are given.
         """
         before = self._found[group][query]
         missing = self.k - len(before.hits)
@@ -437,7 +442,7 @@ class _Ranking:
         for hit in units.hits:
             heapq.heappushpop(self._best[query], hit.score)
         hits = before.hits + units.hits
-        is_complete = units.is_complete or most is None or len(hits) >= most
+        is_complete = units.is_complete or limit is None or len(hits) >= limit
         complete_above = min(before.complete_above, units.complete_above)
         self._found[group][query] = Units(hits, is_complete, complete_above)
 
@@ -466,8 +471,8 @@ def _search_batch(
     texts = [shared_texts(group.shards) for group in groups]
     depth = max(ranking.depth for ranking in rankings)
 
-    while open_in := _open(rankings, len(groups), len(queries)):
-        for number, some in open_in.items():
+    while unfinished := _unfinished(rankings, len(groups), len(queries)):
+        for number, some in unfinished.items():
             group = groups[number]
             bonus = (
                 SummedBonus(lexical, [first + query for query in some], group.first)
@@ -477,11 +482,11 @@ def _search_batch(
             part = SearchContext(group.shards, group.index, context.length_penalty)
             batch = batch_spans(part, queries[some], depth, bonus, certain=True)
             is_deepest = depth >= sum(len(shard) for shard in group.shards)
-            most = cache(partial(_most, group.shards))
+            limit_of = cache(partial(_unit_limit, group.shards))
             for query, spans in zip(some, batch, strict=True):
                 for ranking in rankings:
                     if ranking.may_grow(number, query):
-                        limit = None if is_deepest else most(ranking.unit)
+                        limit = None if is_deepest else limit_of(ranking.unit)
                         ranking.add(number, query, group.shards, spans, texts[number], limit)
 
         depth *= DEEPER
@@ -489,14 +494,14 @@ def _search_batch(
     return [ranking.answers() for ranking in rankings]
 
 
-def _open(rankings: Sequence[_Ranking], groups: int, queries: int) -> dict[int, list[int]]:
+def _unfinished(rankings: Sequence[_Ranking], groups: int, queries: int) -> dict[int, list[int]]:
     """Return, by group, the queries for which it may hold more of the best units."""
-    open_in: dict[int, list[int]] = {}
+    unfinished: dict[int, list[int]] = {}
     for group in range(groups):
         for query in range(queries):
             if any(ranking.may_grow(group, query) for ranking in rankings):
-                open_in.setdefault(group, []).append(query)
-    return open_in
+                unfinished.setdefault(group, []).append(query)
+    return unfinished
 
 
 def batch_spans(
@@ -537,14 +542,15 @@ def batch_spans(
         yield from map(list, zip(*of_shards, strict=True))
 
 
-def _most(shards: Sequence[Shard], unit: Unit) -> int:
+def _unit_limit(shards: Sequence[Shard], unit: Unit) -> int:
+    """Return how many units shards hold at most."""
     if unit not in ("paragraph", "page"):
         return sum(len(shard) for shard in shards)
-    most = 0
+    limit = 0
     for shard in shards:
         paragraphs = np.flatnonzero(shard.filled())
         if unit == "paragraph":
-            most += len(paragraphs)
+            limit += len(paragraphs)
         else:
-            most += len(np.unique(shard.paragraph_pages[paragraphs]))
-    return most
+            limit += len(np.unique(shard.paragraph_pages[paragraphs]))
+    return limit

@@ -98,40 +98,90 @@ def find_spans(
         certain: leave out spans up to the candidates' bound, where better ones may be missing.
         products_of: multiplies rows in place of the shard; see `Index.products`.
     """
-    starts, offsets, added = _opening(shard, candidates)
+    starts, offsets, bonus = _opening_rows(shard, candidates)
     sizes = reach(shard, starts, max_tokens)
-    numbers = _union(offsets + starts, offsets + starts + sizes)
+    firsts = offsets + starts
+    numbers = _union(firsts, firsts + sizes)
+    start_places = np.searchsorted(numbers, firsts)
+
+    scored = _score_rows(shard, numbers, queries, length_penalty, products_of or shard.products)
+    if bonus is not None:
+        scored.products[start_places, 0] += bonus
+    end_places = _best_end_places(shard, scored, start_places, sizes)
+    penalties = scored.penalties[end_places] - scored.penalties[start_places]
+    scores = scored.products[start_places, 0] + scored.products[end_places, 1] - penalties
+
+    bounds = [of_query.complete_above for of_query in candidates]
+    query_of = scored.query_of[start_places]
+    above = np.array(bounds)[query_of] if certain else -np.inf
+    kept = np.flatnonzero(scores > above)  # some starts have no end within reach
+    order = kept[np.lexsort((-scores[kept], query_of[kept]))]
+    return _by_query(scored, scores[order], start_places[order], end_places[order], bounds)
+
+
+class _ScoredRows(NamedTuple):
+    """All rows that candidates reach, of one query after another, ascending. Places count in them.
+
+    Shapes: as in `Spans`.
+    """
+
+    query_of: Rows
+    rows: Rows
+    products: Floats
+    penalties: Floats
+
+
+def _score_rows(
+    shard: Shard,
+    numbers: Rows,
+    queries: Floats | Doubles,
+    length_penalty: float,
+    products_of: Products,
+) -> _ScoredRows:
+    """Multiply rows with their queries. `numbers`: of rows, with the offsets of their queries."""
     # Consecutive rows of a query are at least a token apart.
     query_of, rows = np.divmod(numbers, len(shard))
-    products = (products_of or shard.products)(rows, query_of, queries)
+    products = products_of(rows, query_of, queries)
     products[~shard.closes(rows), 1] = -np.inf
-    opening = np.searchsorted(numbers, offsets + starts)
-    if added is not None:
-        products[opening, 0] += added
     penalties = (length_penalty * shard.positions[rows]).astype(np.float32)
-    values = products[:, 1] - penalties
-    ends = range_argmax(values, opening, sizes)
+    return _ScoredRows(query_of, rows, products, penalties)
+
+
+def _best_end_places(shard: Shard, scored: _ScoredRows, start_places: Rows, sizes: Rows) -> Rows:
+    """Return the place of the best end of each start, among the `sizes` rows from it on. Shape:
+    (starts,).
+    """
+    values = scored.products[:, 1] - scored.penalties
+    end_places = range_argmax(values, start_places, sizes)
     if shard.limit.repeats:
-        _move_backward_ends(shard, rows, values, ends, opening, sizes)
-    scores = products[opening, 0] + products[ends, 1] - (penalties[ends] - penalties[opening])
-    bounds = [of_query.complete_above for of_query in candidates]
-    above = np.array(bounds)[query_of[opening]] if certain else -np.inf
-    kept = np.flatnonzero(scores > above)  # some starts have no end within reach
-    order = kept[np.lexsort((-scores[kept], query_of[opening[kept]]))]
-    scores = scores[order]
-    starts = rows[opening[order]]
-    ends = rows[ends[order]]
-    parts = (slices(numbers, len(candidates)) for numbers in (query_of[opening[order]], query_of))
-    of_queries = zip(*parts, bounds, strict=True)
+        _move_backward_ends(shard, scored.rows, values, end_places, start_places, sizes)
+    return end_places
+
+
+def _by_query(
+    scored: _ScoredRows,
+    scores: Floats,
+    start_places: Rows,
+    end_places: Rows,
+    bounds: Sequence[float],
+) -> list[Spans]:
+    """Divide spans, those of one query after another, among their queries. `bounds`: of each query."""
+    starts = scored.rows[start_places]
+    ends = scored.rows[end_places]
+    spans_of = slices(scored.query_of[start_places], len(bounds))
+    rows_of = slices(scored.query_of, len(bounds))
     spans: list[Spans] = []
-    for best, own, bound in of_queries:
+    for best, own, bound in zip(spans_of, rows_of, bounds, strict=True):
         phrases = scores[best], starts[best], ends[best]
-        spans.append(Spans(*phrases, bound, rows[own], products[own], penalties[own]))
+        rows = scored.rows[own], scored.products[own], scored.penalties[own]
+        spans.append(Spans(*phrases, bound, *rows))
 
     return spans
 
 
-def _opening(shard: Shard, candidates: Sequence[Candidates]) -> tuple[Rows, Rows, Floats | None]:
+def _opening_rows(
+    shard: Shard, candidates: Sequence[Candidates]
+) -> tuple[Rows, Rows, Floats | None]:
     """Return the candidates of all queries at which a phrase may open, their offsets, and their
     bonus.
 
@@ -142,8 +192,9 @@ def _opening(shard: Shard, candidates: Sequence[Candidates]) -> tuple[Rows, Rows
         len(shard) * np.arange(len(candidates)), [len(of_query.starts) for of_query in candidates]
     )
     bonuses = [of_query.bonus for of_query in candidates if of_query.bonus is not None]
-    opening = shard.opens(starts)
-    return starts[opening], offsets[opening], np.concatenate(bonuses)[opening] if bonuses else None
+    opens = shard.opens(starts)
+    bonus = np.concatenate(bonuses)[opens] if bonuses else None
+    return starts[opens], offsets[opens], bonus
 
 
 def paragraph_spans(

@@ -16,7 +16,8 @@ import numpy as np
 
 from kbq.answers import Answer
 from kbq.array_types import Doubles
-from kbq.reading.probability import MOST, chances_of
+from kbq.reading.probability import chances_of
+from kbq.reading.reranker import MOST_LOGIT
 
 LEAST = 10  # decided cells of a relation: fewer teach nothing
 BELIEF = 30  # decisions that the calibration counts like
@@ -83,7 +84,9 @@ def learned(judged: Sequence[Judged]) -> RelationLesson | None:
 def log_odds(chances: Sequence[float] | Doubles) -> Doubles:
     """Return the log odds of probabilities, within the bounds of a logit. Shape: that of `chances`."""
     within = np.clip(
-        np.asarray(chances, np.float64), 1 / (1 + math.exp(MOST)), 1 / (1 + math.exp(-MOST))
+        np.asarray(chances, np.float64),
+        1 / (1 + math.exp(MOST_LOGIT)),
+        1 / (1 + math.exp(-MOST_LOGIT)),
     )
     odds: Doubles = np.log(within) - np.log1p(-within)
     return odds
@@ -98,7 +101,7 @@ def _fitted(
     """
     weights = np.array(start)
     for _ in range(STEPS):
-        chances = 1 / (1 + np.exp(-np.clip(inputs @ weights + offsets, -MOST, MOST)))
+        chances = 1 / (1 + np.exp(-np.clip(inputs @ weights + offsets, -MOST_LOGIT, MOST_LOGIT)))
         slope = inputs.T @ (chances - targets)
         curvature = (inputs.T * (chances * (1 - chances))) @ inputs + 1e-6 * np.eye(len(weights))
         change = np.linalg.solve(curvature, slope)

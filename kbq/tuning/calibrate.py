@@ -408,7 +408,7 @@ class SeenQuery:
     """The phrases that were found for a query and read."""
 
     edges: Tensor  # Shape: (phrases, 2 dim)
-    tokens: Tensor  # Shape: (phrases,)
+    edge_logits: Tensor  # Shape: (phrases,)
     distances: Tensor  # distances from the best score of the search. Shape: (phrases,)
     labels: tuple[Label, ...]
 
@@ -425,7 +425,7 @@ def teach_judge(kb: Searcher, golds: Sequence[Gold], seed: int) -> RelationJudge
     slots = [gold for gold in golds if relation_of(gold) != NO_GROUP]
     seen = seen_queries(kb, list(map(GoldQuery.of, sample_by_relation(slots, QUERIES, seed))))
     before = kb.reranking.relation_judge
-    own = copy.deepcopy(before.judge if before else kb.reranking.reader.reranking[1]).cpu()
+    own = copy.deepcopy(before.judge if before else kb.reranking.reader.phrase_judge).cpu()
     folds = [seen[fold::FOLDS] for fold in range(FOLDS)] if len(seen) >= FOLDS else []
     gained = 0
     for fold in folds:
@@ -474,9 +474,10 @@ def seen_queries(kb: Searcher, golds: Sequence[GoldQuery]) -> list[SeenQuery]:
                 continue
             scores = torch.tensor([phrase.score for phrase in phrases])
             edges = torch.cat([window.edges for window in windows]).cpu()
-            tokens = torch.cat([window.tokens for window in windows]).cpu()
+            edge_logits = torch.cat([window.edge_logits for window in windows]).cpu()
+            distances = score_scale * (scores - scores.max())
             labels = labels_of(phrases, each.gold.answers, pages_of(each.gold))
-            seen.append(SeenQuery(edges, tokens, score_scale * (scores - scores.max()), labels))
+            seen.append(SeenQuery(edges, edge_logits, distances, labels))
 
     return seen
 
@@ -564,7 +565,7 @@ def scores_of(
     that is not seen.
     """
     edges = torch.cat([query.edges for query in seen])
-    tokens = torch.cat([query.tokens for query in seen])
+    edge_logits = torch.cat([query.edge_logits for query in seen])
     searched = judge.retrieval * torch.cat([query.distances for query in seen]) / POINTS
-    scores: Tensor = judge(nn.functional.dropout(edges, dropout)) + tokens + searched
+    scores: Tensor = judge(nn.functional.dropout(edges, dropout)) + edge_logits + searched
     return torch.split(scores, [len(query.labels) for query in seen])

@@ -422,9 +422,9 @@ def _teach_reranker(
     if after is None:
         return []
     kb.reranking.relation_judge = after
-    judged = [asked for asked in dev if after.judges(asked.query)]
+    judged = [asked for asked in dev if after.is_for(asked.query)]
     return percent_right(
-        kb, judged, [before.judge if before else kb.reranking.reader.reranking[1], after.judge]
+        kb, judged, [before.judge if before else kb.reranking.reader.phrase_judge, after.judge]
     )
 
 

@@ -7,8 +7,13 @@ import random
 import pytest
 
 from kbq.answers import Answer
-from kbq.english.statements import is_denied, is_no_thing, is_other_direction, is_said_of_another
-from kbq.reading.reranker import says_nothing
+from kbq.english.statements import (
+    is_denied,
+    is_no_thing,
+    is_other_direction,
+    is_ruled_out,
+    is_said_of_another,
+)
 from kbq.text.queries import Query
 
 DENIALS = ["never played for", "is not a member of", "did not study at", "was not designed by", "is no longer owned by",
@@ -126,7 +131,7 @@ def test_what_is_said_of_somebody_else(
     answer = Answer(
         value, 0.0, "1", "T", 0, len(before), len(before + value), before + value + behind, (0, 1)
     )
-    assert says_nothing(Query.of(f"{subject} [SEP] {relation}"), answer) == is_other
+    assert is_ruled_out(Query.of(f"{subject} [SEP] {relation}"), answer) == is_other
 
 
 @pytest.mark.parametrize(

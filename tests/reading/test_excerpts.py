@@ -115,7 +115,7 @@ def test_a_chain_of_close_phrases_is_parted(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "AROUND", 10)
-    monkeypatch.setattr(module, "MOST", 60)
+    monkeypatch.setattr(module, "LONGEST", 60)
     words = "the city of Paris and " * 9
     phrases = [
         Answer("Paris", 1.0, "1", "", 0, place, place + 5, words, (place, place + 5))

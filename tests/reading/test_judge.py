@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def relation_judge(judging_kb: KnowledgeBase) -> RelationJudge:
     """The reader's judge with the opposite opinion, on one relation."""
-    judge = copy.deepcopy(judging_kb.searcher.reranking.reader.reranking[1])
+    judge = copy.deepcopy(judging_kb.searcher.reranking.reader.phrase_judge)
     with torch.no_grad():
         judge.outer.weight.neg_()
         judge.retrieval.zero_()
@@ -42,8 +42,8 @@ def relation_judge(judging_kb: KnowledgeBase) -> RelationJudge:
 def test_it_judges_the_slots_of_its_relations(
     judging_kb: KnowledgeBase, relation_judge: RelationJudge
 ) -> None:
-    assert [relation_judge.judges(query) for query in QUERIES] == [True, False, False, True]
-    assert relation_judge.judges(
+    assert [relation_judge.is_for(query) for query in QUERIES] == [True, False, False, True]
+    assert relation_judge.is_for(
         Query.of("Warsaw [SEP] River?")
     )  # it is one query for the default model
     found = judging_kb.query([query.text for query in QUERIES], 6, rerank=0)

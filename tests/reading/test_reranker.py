@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kbq.answers import Answer
+from kbq.english.statements import is_ruled_out
 from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.reading import phrase_windows
@@ -20,9 +21,8 @@ from kbq.reading.reranker import (
     ELSEWHERE,
     SUPPORT,
     Candidate,
-    before_others,
     in_order,
-    says_nothing,
+    judged_first,
 )
 from kbq.search.options import N_RERANKED, SearchOptions, Unit
 from kbq.text.queries import Query
@@ -160,7 +160,7 @@ def test_what_overlaps_supports_nothing() -> None:
     ]
 
 
-def test_what_says_nothing_comes_last() -> None:
+def test_what_is_ruled_out_comes_last() -> None:
     candidates = [seen(0, 5, 20.0, 9.0), seen(35, 41, 20.0, 2.0)]
     found = in_order(candidates, 0.25, Query.of("Marie [SEP] employer"))
     assert [(one.answer.text, one.judged, one.answer.score) for one in found] == [
@@ -217,7 +217,7 @@ def test_what_says_nothing_comes_last() -> None:
 def test_some_answers_say_nothing(query: str, before: str, text: str, nothing: bool) -> None:
     context = before + text
     said = Answer(text, 1.0, "1", "", 0, len(before), len(context), context, (0, 1))
-    assert says_nothing(Query.of(query), said) == nothing
+    assert is_ruled_out(Query.of(query), said) == nothing
 
 
 def test_the_page_of_the_subject_comes_before_others() -> None:
@@ -240,13 +240,13 @@ def test_the_page_of_the_subject_comes_before_others() -> None:
 def test_two_parents_may_be_a_couple(behind: str, nothing: bool) -> None:
     context = "Kim is a child of Ann" + behind
     answer = Answer("Ann", 1.0, "1", "", 0, 18, 21, context, (18, 21))
-    assert says_nothing(Query.of("Bo [SEP] spouse"), answer) == nothing
-    assert says_nothing(Query.of("Bo [SEP] sibling"), answer)
+    assert is_ruled_out(Query.of("Bo [SEP] spouse"), answer) == nothing
+    assert is_ruled_out(Query.of("Bo [SEP] sibling"), answer)
 
 
 def test_nothing_gives_nothing() -> None:
     assert in_order([], 1.0, ANY) == []
-    assert before_others([], [answer(0, 5, 3.0)], "phrase") == [answer(0, 5, 3.0)]
+    assert judged_first([], [answer(0, 5, 3.0)], "phrase") == [answer(0, 5, 3.0)]
 
 
 def test_what_was_not_judged_follows_with_its_distances() -> None:
@@ -258,7 +258,7 @@ def test_what_was_not_judged_follows_with_its_distances() -> None:
         answer(0, 11, 60.0),
         answer(12, 15, 50.0),
     ]
-    answers = before_others(candidates, found, "phrase")
+    answers = judged_first(candidates, found, "phrase")
     assert [(one.text, one.score) for one in answers] == [
         ("Marie", 2.5),
         ("Warsaw", -1.0),
@@ -279,7 +279,7 @@ def test_of_each_page_the_best_phrase_is_given() -> None:
         answer(0, 5, 70.0, "2"),
         answer(0, 5, 60.0, "4"),
     ]
-    answers = before_others(candidates, found, "page")
+    answers = judged_first(candidates, found, "page")
     assert [(one.page_id, one.start, one.score) for one in answers] == [
         ("2", 0, 3.0),
         ("1", 24, 2.0),
@@ -291,7 +291,7 @@ def test_of_each_page_the_best_phrase_is_given() -> None:
 def test_of_each_paragraph_the_best_phrase_is_given_as_the_whole_paragraph() -> None:
     candidates = [seen(0, 5, 3.0, 3.0), seen(24, 30, 2.0, 2.0, "2"), seen(35, 41, 1.0, 1.0)]
     elsewhere = replace(answer(0, 5, 90.0), paragraph=8)
-    answers = before_others(candidates, [answer(35, 41, 95.0), elsewhere], "paragraph")
+    answers = judged_first(candidates, [answer(35, 41, 95.0), elsewhere], "paragraph")
     assert [(one.page_id, one.paragraph, one.start, one.score) for one in answers] == [
         ("1", answers[0].paragraph, 0, 3.0),
         ("2", answers[0].paragraph, 24, 2.0),
@@ -348,11 +348,11 @@ def test_a_phrase_is_judged_by_itself(judging_kb: KnowledgeBase) -> None:
     reader = judging_kb.searcher.reranking.reader
     found = judging_kb.query(QUERIES[0], 6, rerank=0)
     ids = reader.query_tokenizer.ids_of(QUERIES[0])
-    (together,) = module.rerank_found(reader, [ids], [found], [reader.reranking[1]])
+    (together,) = module.rerank_found(reader, [ids], [found], [reader.phrase_judge])
     assert [one.answer for one in together[:6]] == found
     for paragraph in {(one.page_id, one.paragraph) for one in found}:
         mine = [one for one in found if (one.page_id, one.paragraph) == paragraph]
-        (alone,) = module.rerank_found(reader, [ids], [mine], [reader.reranking[1]])
+        (alone,) = module.rerank_found(reader, [ids], [mine], [reader.phrase_judge])
         of_all = [
             one for one in together if (one.answer.page_id, one.answer.paragraph) == paragraph
         ]
@@ -366,7 +366,7 @@ def test_the_reader_proposes_what_it_would_have_chosen(judging_kb: KnowledgeBase
     reader = judging_kb.searcher.reranking.reader
     found = judging_kb.query(QUERIES[0], 8, rerank=0)
     (candidates,) = module.rerank_found(
-        reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.reranking[1]]
+        reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.phrase_judge]
     )
     proposed = [one for one in candidates if one.is_proposed]
     assert proposed
@@ -376,12 +376,12 @@ def test_the_reader_proposes_what_it_would_have_chosen(judging_kb: KnowledgeBase
         inside = [other for other in found if module._overlap(one.answer, other)]
         assert len(inside) < 2
     with torch.no_grad():
-        judge = reader.reranking[1]
+        judge = reader.phrase_judge
         before = {name: value.clone() for name, value in judge.state_dict().items()}
         judge.outer.weight.zero_()
         judge.outer.bias.zero_()
         (plain,) = module.rerank_found(
-            reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.reranking[1]]
+            reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.phrase_judge]
         )
         judge.load_state_dict(before)
     for one in (one for one in plain if one.is_proposed):
@@ -463,7 +463,7 @@ def test_a_model_without_a_judge_does_without(kb: KnowledgeBase, qa_checkpoint: 
 
 
 def test_the_judge_is_stored_with_the_reader(judging_model: Path) -> None:
-    first, second = (Reader.open(str(judging_model), "cpu").reranking[1] for _ in range(2))
+    first, second = (Reader.open(str(judging_model), "cpu").phrase_judge for _ in range(2))
     assert {name: tuple(value.shape) for name, value in first.state_dict().items()} == {
         "none": (1,),
         "retrieval": (1,),
@@ -490,11 +490,11 @@ def test_a_gpu_judges_all_queries_together_and_each_as_if_it_were_alone(
 ) -> None:
     """Its batches have one shape, whoever asks; here a CPU computes them."""
     reader = judging_kb.searcher.reranking.reader
-    judge = copy.deepcopy(reader.reranking[1])
+    judge = copy.deepcopy(reader.phrase_judge)
     ids = [reader.query_tokenizer.ids_of(text) for text in QUERIES]
     found, judges = (
         judging_kb.query(QUERIES, 9, rerank=0),
-        [reader.reranking[1], *[judge] * (len(ids) - 1)],
+        [reader.phrase_judge, *[judge] * (len(ids) - 1)],
     )
     expected = module.rerank_found(reader, ids, found, judges)
     monkeypatch.setattr(phrase_windows, "is_batch_invariant", lambda network, device: False)

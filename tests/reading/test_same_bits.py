@@ -55,7 +55,7 @@ def compare(bits: int) -> None:
     half = torch.bfloat16 if bits == 16 else torch.float32
     devices.fast_dtype = lambda device: half  # type: ignore[assignment]
     reader = Reader.open("default", "cpu")
-    _, judge = reader.reranking
+    judge = reader.phrase_judge
 
     def found(query: int) -> list[Answer]:
         """As many phrases as the number of the query says, in paragraphs of different lengths."""
@@ -85,7 +85,7 @@ def compare(bits: int) -> None:
                 odds(
                     judge,
                     torch.cat([one.edges for one in each]),
-                    torch.cat([one.tokens for one in each]),
+                    torch.cat([one.edge_logits for one in each]),
                 )
             ]
             + [one.logits.flatten() for one in each]

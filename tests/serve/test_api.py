@@ -480,7 +480,7 @@ def test_no_weights_are_there_twice_and_answers_stay_the_same(
     assert [[one.score for one in found] for found in kb.query(texts, 3)] == [
         [one.score for one in found] for found in sample.query(texts, 3)
     ]
-    network, _ = kb.searcher.reranking.reader.reranking
+    network = kb.searcher.reranking.reader.judging_network
     table = kb.model.queries.start.get_input_embeddings()
     assert network.backbone.get_input_embeddings() is table
     assert (table.weight.dtype, table.weight.shape) == (

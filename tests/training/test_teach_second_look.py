@@ -380,7 +380,7 @@ def test_the_whole_reader_learns_but_for_its_word_embeddings(
     assert tokens > 60
     (losses["phrases"].sum() + losses["tokens"].sum()).backward()  # type: ignore[no-untyped-call]
     gradients = {
-        name: parameter.grad for name, parameter in run.reader.reranking[0].named_parameters()
+        name: parameter.grad for name, parameter in run.reader.judging_network.named_parameters()
     }
     assert [name for name, grad in gradients.items() if grad is None] == [
         "backbone.embeddings.word_embeddings.weight"
@@ -464,7 +464,7 @@ def test_none_and_what_the_search_is_worth_are_learned(
         judging_reader(reading_model, "cpu"), queries, replace(SETTINGS, learning_rate=1e-5)
     )
     run.run(tmp_path / "checkpoint.pt", lambda step: None)
-    _, judge = run.reader.reranking
+    judge = run.reader.phrase_judge
     assert (judge.none.item() - 8.0) * none > 0.05
     assert not retrieval or (judge.retrieval.item() - 0.5) * retrieval > 0.05
 
@@ -477,7 +477,7 @@ def test_new_parameters_have_rates_of_their_own(
         queries,
         replace(SETTINGS, learning_rate=1e-3, warmup=0),
     )
-    named = dict(run.reader.reranking[0].named_parameters())
+    named = dict(run.reader.judging_network.named_parameters())
     before = {name: parameter.detach().clone() for name, parameter in named.items()}
     losses, _ = run.losses(range(6))
     run.optimizer.add(losses["phrases"].mean())

@@ -75,7 +75,7 @@ def test_phrases_are_read_as_the_reranker_reads_them(
     """
     monkeypatch.setattr(reranker, "SUPPORT", 1e-6)
     asked = golds[:5]
-    judge = own_kb.searcher.reranking.reader.reranking[1]
+    judge = own_kb.searcher.reranking.reader.phrase_judge
     # The first cannot be read.
     records = [replace(golds[0], input="word " * 300), *asked]
     queries = seen_queries(own_kb.searcher, list(map(GoldQuery.of, records)))
@@ -98,7 +98,7 @@ def test_it_is_kept_unless_fewer_are_right(
     assert taught is not None
     assert taught.relations == {"birth", "place of birth"}
     assert taught.reader == own_kb.searcher.reranking.reader_digest != ""
-    own = own_kb.searcher.reranking.reader.reranking[1]
+    own = own_kb.searcher.reranking.reader.phrase_judge
     queries = list(map(GoldQuery.of, golds))
     seen = seen_queries(own_kb.searcher, queries)
     expected = [round(100 * right(judge, seen) / len(seen), 2) for judge in (own, taught.judge)]
