@@ -35,7 +35,7 @@ from speed import tuning
 from kbq.answers import Answer
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
-from kbq.dump import building, page_encoder
+from kbq.dump import page_encoder, resumable_build
 from kbq.dump.page_encoder import PageEncoder
 from kbq.dump.shard_writer import EncodedParagraphs, Progress, ShardWriter, page_digest
 from kbq.dump.shards import Shard
@@ -235,7 +235,7 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
     """
     pages = articles(1 if run.small else COPIES)
     model = Model.open("default", str(run.device))
-    blocks = list(building._blocks(iter(pages)))
+    blocks = list(resumable_build._blocks(iter(pages)))
     PageEncoder(model)(blocks[0])  # warm
     done = list(encodings(model, blocks, 1))
     found |= {
@@ -250,7 +250,9 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
         )
     several = 2 if run.small else PROCESSES
     done = list(
-        encodings(model, list(building._blocks(iter(articles(2 if run.small else MANY)))), several)
+        encodings(
+            model, list(resumable_build._blocks(iter(articles(2 if run.small else MANY)))), several
+        )
     )
     (begun, before), (ended, tokens) = done[min(3 * several, len(done) - 2)], done[-1]
     found[f"{several} processes, tokens per second"] = round((tokens - before) / (ended - begun))

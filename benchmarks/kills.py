@@ -25,13 +25,13 @@ import torch
 from measuring import arguments, run, write_records
 
 from kbq.corpus.readers import read_corpus
-from kbq.dump import building
+from kbq.dump import resumable_build
 from kbq.dump.manifest import is_knowledge_base
 from kbq.kb import KnowledgeBase
 from kbq.maintain import indexes
 from kbq.model.model import Model
 
-building.BLOCK_CHARACTERS, building.SHARD_ROWS = 2**12, 1500
+resumable_build.BLOCK_CHARACTERS, resumable_build.SHARD_ROWS = 2**12, 1500
 indexes.OWN_QUERIES = 40  # to measure the index with
 WHILE_INDEXING = "while an index was built"
 RELATIONS = (

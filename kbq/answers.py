@@ -31,8 +31,8 @@ JOINER = "\u200d"  # joins the parts of an emoji
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A phrase found for a query, with its evidence: `text` is `context[start:end]`, tidied (see
-    `tidy`).
+    """A phrase found for a query, with its evidence: `text` is `context[start:end]`, with one blank
+    for any white space.
 
     A search by words alone finds no phrase: the whole paragraph is the answer.
     """

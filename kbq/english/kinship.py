@@ -8,7 +8,7 @@ from kbq.text.normal_forms import IN_BRACKETS, normalised
 RELATIVES = frozenset(
     {"spouse", "partner", "father", "mother", "parent", "child", "sibling", "relative"}
 )
-KIN = RELATIVES | {"son", "daughter", "wife", "husband", "brother", "sister", "twin"}
+KIN_WORDS = RELATIVES | {"son", "daughter", "wife", "husband", "brother", "sister", "twin"}
 
 TITLES = frozenset(
     {"mr", "mrs", "ms", "miss", "dr", "prof", "professor", "sir", "dame", "lord", "lady"}

@@ -9,8 +9,7 @@ import re
 
 from kbq.answers import Answer
 from kbq.english.countries import ADJECTIVES
-from kbq.english.kinship import KIN as KIN_WORDS
-from kbq.english.kinship import RELATIVES, is_other_kin, is_own_name
+from kbq.english.kinship import KIN_WORDS, RELATIVES, is_other_kin, is_own_name
 from kbq.text.answer_scores import normalise_answer
 from kbq.text.normal_forms import normalised
 from kbq.text.queries import Query, relation_key
@@ -132,16 +131,15 @@ def is_ruled_out(query: Query, answer: Answer) -> bool:
     sentence = answer.context[max(0, answer.start - SENTENCE) : answer.start]
     clause = sentence[-CLAUSE:]
     behind = answer.context[answer.end : answer.end + SENTENCE]
-    return (
-        is_nobody(answer.text)
-        or bool(NEAR_IT.search(clause))
-        or is_denied(sentence)
-        or is_other_direction(relation, sentence)
-        or is_said_of_another(query.subject, relation, sentence, behind, is_kinship)
-        or (is_kinship and is_other_kin(relation, clause, behind[:CLAUSE]))
-        or (relation == "country" and is_country_of_another(answer.text, clause))
-        or is_subject(query.subject, relation, answer.text)
-    )
+    if is_nobody(answer.text) or is_subject(query.subject, relation, answer.text):
+        return True
+    if is_denied(sentence) or is_other_direction(relation, sentence) or NEAR_IT.search(clause):
+        return True
+    if relation == "country" and is_country_of_another(answer.text, clause):
+        return True
+    if is_kinship and is_other_kin(relation, clause, behind[:CLAUSE]):
+        return True
+    return is_said_of_another(query.subject, relation, sentence, behind, is_kinship)
 
 
 def is_nobody(text: str) -> bool:
