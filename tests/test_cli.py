@@ -712,6 +712,11 @@ def test_a_recall_that_was_not_reached_is_said(
     told = run("index", "vectors", kb_folder, "--kind", kind, *options)
     assert told.status == 0
     assert f"even all of its cells do not find 99.00 %: {way_out}" in told.err
+    assert "outweigh" not in told.err
+    large = dataclasses.replace(facts, bytes_per_vector=1072.6)
+    monkeypatch.setattr("kbq.description.index_facts", lambda *_: large)
+    told = run("index", "vectors", kb_folder, "--kind", kind, *options)
+    assert (f"the tables of {kind} outweigh its codes" in told.err) == (kind != "disk")
 
 
 def test_predictions_resume_after_an_index_came_along(
