@@ -341,6 +341,7 @@ class KnowledgeBase:
         """
         from kbq.description import describe
 
+        read_manifest(self.folder)  # it may have been removed meanwhile
         return Facts(describe(self.folder))
 
     def pages(self) -> Iterator[PageName]:
