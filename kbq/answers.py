@@ -123,7 +123,9 @@ class Answers(list[Answer]):
     """The answers to a query, best first; a notebook shows them with their evidence."""
 
     def _repr_html_(self) -> str:
-        return html.table(HEADER, map(_cells, self)) if self else html.text("no answer")
+        if self:
+            return html.table(HEADER, map(_cells, self))
+        return html.text("no answer")
 
 
 class AnswersOfEach(list[list[Answer]]):
@@ -132,7 +134,12 @@ class AnswersOfEach(list[list[Answer]]):
     queries: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
-        best = (_cells(answers[0]) if answers else () for answers in self)
+        best: list[Sequence[str]] = []
+        for answers in self:
+            if answers:
+                best.append(_cells(answers[0]))
+            else:
+                best.append(())
         rows = [(_left(query), *cells) for query, cells in zip(self.queries, best, strict=True)]
         return html.table(("query", *HEADER), rows)
 
@@ -213,7 +220,9 @@ class Result:
     @property
     def best_guess(self) -> Answer | None:
         """The best answer if none is likely enough."""
-        return self.answers[0] if self.answers and not self.likely else None
+        if self.answers and not self.likely:
+            return self.answers[0]
+        return None
 
     def facts(self, context: int = CONTEXT) -> dict[str, object]:
         """Return the result as `to_dict` does, without its answers, of which there may be very
@@ -225,7 +234,9 @@ class Result:
             "exact": self.is_exact,
             "unknown_words": list(self.unknown_words),
         }
-        return facts if guess is None else facts | {"best_guess": guess.to_dict(context)}
+        if guess is None:
+            return facts
+        return facts | {"best_guess": guess.to_dict(context)}
 
     def to_dict(self, context: int = CONTEXT) -> dict[str, Any]:
         """Return the result as `kbq query --json` and the service give it; see `Answer.to_dict`."""
@@ -249,7 +260,11 @@ def percentage(probability: float) -> str:
     ('93 %', '< 1 %', '> 99 %')
     """
     percent = round(100 * probability)
-    return f"{percent} %" if 0 < percent < 100 else "> 99 %" if percent else "< 1 %"
+    if 0 < percent < 100:
+        return f"{percent} %"
+    if percent:
+        return "> 99 %"
+    return "< 1 %"
 
 
 def percent(share: float, digits: int = 0) -> str:
@@ -267,7 +282,10 @@ def counted(count: int, thing: str) -> str:
     >>> counted(1, "page"), counted(1234, "page")
     ('1 page', '1,234 pages')
     """
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+    plural = "s"
+    if count == 1:
+        plural = ""
+    return f"{count:,} {thing}{plural}"
 
 
 def _outside_letter(text: str, cut: int, step: int) -> int:

@@ -110,6 +110,7 @@ def _calibrations(folder: Path) -> dict[str, object]:
 
 
 def _knowledge_base(folder: Path) -> dict[str, object]:
+    """Return the facts of a knowledge base that `kbq info` prints."""
     manifest = read_manifest(folder)
     shards = manifest.open_shards(folder)  # raises if one is missing or damaged
     contents: dict[str, object] = {
@@ -146,6 +147,7 @@ def describe_indexes(folder: Path) -> list[IndexFacts]:
 
 
 def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
+    """Return the size of an index, and how it was chosen."""
     size = sum(folder_bytes(shard / entry.part) for shard in manifest.shard_folders(folder))
     per_vector = round(size / max(1, manifest.counts.rows), 1)
     return IndexFacts(
@@ -160,6 +162,7 @@ def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFac
 
 
 def _tuning(config: ModelConfig) -> dict[str, object]:
+    """Return what an encoder was tuned on, and what that gained."""
     facts = cast(dict[str, Any], config.training["finetuning"])
     prints = {
         name: getattr(config, name) for name in ("base", "phrase_fingerprint", "query_fingerprint")

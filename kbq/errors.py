@@ -96,7 +96,9 @@ def first_line(error: BaseException) -> str:
     beginning of it.
     """
     line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return line if len(line) <= MOST_QUOTED else f"{line[:MOST_QUOTED]}…"
+    if len(line) <= MOST_QUOTED:
+        return line
+    return f"{line[:MOST_QUOTED]}…"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

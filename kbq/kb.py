@@ -204,6 +204,7 @@ class KnowledgeBase:
     def _opened(
         cls, folder: Path, model: str | Path | Model | None, where: SearchTarget, lazy: bool
     ) -> Self:
+        """Open a knowledge base with a model, or with the one that it names."""
         manifest = read_manifest(folder)
         opens = (
             model
@@ -298,7 +299,8 @@ class KnowledgeBase:
         """
         self._is_closed = True
         self.__dict__.pop("searcher", None)
-        if thread := self.__dict__.pop("_thread", None):
+        thread = self.__dict__.pop("_thread", None)
+        if thread:
             thread.shutdown(wait=False)
 
     def __enter__(self) -> Self:
@@ -797,6 +799,7 @@ class KnowledgeBase:
         return self._updated(corpus, options, delete_missing=True)
 
     def _updated(self, corpus: Corpus, keywords: Mapping[str, Any], delete_missing: bool) -> Self:
+        """Update or sync, and reopen with the same settings."""
         from kbq.dump.page_encoder import processes
         from kbq.maintain.update import update
 

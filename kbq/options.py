@@ -39,12 +39,16 @@ class Declared(NamedTuple):
     @property
     def annotation(self) -> Any:
         """Its type, with None if it may be that."""
-        return self.type | None if self.is_optional else self.type
+        if self.is_optional:
+            return self.type | None
+        return self.type
 
     @property
     def choices(self) -> tuple[str, ...]:
         """The only values that it may have, or none if there is no such list."""
-        return tuple(map(str, get_args(self.type))) if get_origin(self.type) is Literal else ()
+        if get_origin(self.type) is Literal:
+            return tuple(map(str, get_args(self.type)))
+        return ()
 
 
 @cache
@@ -58,7 +62,10 @@ def declared(record: Any) -> tuple[Declared, ...]:
         whole, *notes = get_args(hint)
         option = next((note for note in notes if isinstance(note, Option)), None)
         if option is not None:
-            parts = get_args(whole) if get_origin(whole) in (Union, UnionType) else (whole,)
+            if get_origin(whole) in (Union, UnionType):
+                parts = get_args(whole)
+            else:
+                parts = (whole,)
             kinds = [part for part in parts if part is not NoneType]
             kind = kinds[0] if len(kinds) == 1 else Union[tuple(kinds)]  # noqa: UP007 - of a list
             options.append(Declared(field.name, kind, NoneType in parts, field.default, option))
@@ -95,7 +102,10 @@ def refuse_unknown_options(
     for name in given:
         if name not in names:
             near = get_close_matches(name, names, 1, LIKE)
-            advice = f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
+            if near:
+                advice = f"did you mean {near[0]}?"
+            else:
+                advice = f"choose from {', '.join(names)}"
             raise error(f"{name} is unknown: {advice}", is_usage=True)
 
 
@@ -105,7 +115,9 @@ def _problem(option: Declared, value: object) -> str:
     most = option.option.most
     if option.choices:
         known = isinstance(value, str) and value in option.choices
-        return "" if known else f"{value!r} is unknown: choose from {', '.join(option.choices)}"
+        if known:
+            return ""
+        return f"{value!r} is unknown: choose from {', '.join(option.choices)}"
     if option.type not in (int, float):
         return ""
     kinds = int if option.type is int else int | float
@@ -132,11 +144,15 @@ def _range(kind: str, least: float | None, most: float | None) -> str:
     ('a number, 0 or more', 'a number from 0 to 1', 'at least 1')
     """
     if most is not None:
-        end = f"{most:,.0f}" if most >= 1 else f"{most:g}"
+        end = f"{most:g}"
+        if most >= 1:
+            end = f"{most:,.0f}"
         return f"{kind} from {least or 0:g} to {end}"
     if least is None:
         return kind
-    return f"at least {least:g}" if kind == "a whole number" else f"{kind}, {least:g} or more"
+    if kind == "a whole number":
+        return f"at least {least:g}"
+    return f"{kind}, {least:g} or more"
 
 
 def chosen(keywords: dict[str, Any], record: type) -> dict[str, Any]:

@@ -51,13 +51,17 @@ def expected_pages(corpus: object) -> int | None:
     if unknown.
     """
     if not isinstance(corpus, str | Path):
-        return len(corpus) if isinstance(corpus, Sized) else None
+        if isinstance(corpus, Sized):
+            return len(corpus)
+        return None
     path = Path(corpus)
     with suppress(OSError, ValueError):  # reading it will say why
         if path.is_dir():
             names = [one.suffix.lower() for one in path.rglob("*") if one.is_file()]
             # Each page of a PDF is one.
-            return None if {".pdf", ".zip"} & set(names) else len(names)
+            if {".pdf", ".zip"} & set(names):
+                return None
+            return len(names)
 
         if path.is_file() and path.suffix.lower() in (".jsonl", ".json", ".csv"):
             with path.open("rb") as file:
@@ -149,7 +153,9 @@ class Bar:
             self._line(shown)
 
     def pages(self, counts: "Counts") -> None:
-        total = self._expected if self._expected and counts.pages <= self._expected else None
+        total = None
+        if self._expected and counts.pages <= self._expected:
+            total = self._expected
         pages = (
             f"{counts.pages:,} of about {total:,} pages" if total else counted(counts.pages, "page")
         )

@@ -28,7 +28,9 @@ def device_of(number: int, device: torch.device, gpus: int) -> str:
     """Return the device of a worker: each GPU in turn, beginning with the model's, or the model's
     CPU.
     """
-    return f"cuda:{((device.index or 0) + number) % gpus}" if device.type == "cuda" else str(device)
+    if device.type == "cuda":
+        return f"cuda:{((device.index or 0) + number) % gpus}"
+    return str(device)
 
 
 class _Process(SpawnProcess):

@@ -35,7 +35,9 @@ def refuse_unfit(
             f"asked for: calibrate again with --purpose={options.purpose}"
         )
 
-    differing = "; ".join(calibration.mode.differences(mode)) if calibration else "missing"
+    differing = "missing"
+    if calibration:
+        differing = "; ".join(calibration.mode.differences(mode))
     if not differing:
         return
     if path is not None:
@@ -44,7 +46,9 @@ def refuse_unfit(
             "again"
         )
 
-    reason = f"is for another search ({differing})" if calibration else "is missing"
+    reason = "is missing"
+    if calibration:
+        reason = f"is for another search ({differing})"
     raise QueryError(
         "answers have no probability here: the calibration of the model "
         f"{reranking.model.source} {reason}. Leave --min-probability out, or make a calibration "
@@ -130,7 +134,10 @@ class SearchPlan:
         path = options.calibration
         calibration = None
         if n_reranked:
-            calibration = own_calibration() if path is None else Calibration.read(Path(path))
+            if path is None:
+                calibration = own_calibration()
+            else:
+                calibration = Calibration.read(Path(path))
         refuse_unfit(calibration, options, mode, reranking)
         if calibration is not None and not calibration.fits(mode):
             calibration = None

@@ -164,7 +164,10 @@ class Searcher:
         return Titles(self.shards)
 
     def _opened_index(self) -> Index:
-        device = self.model.device if self.place is None else self.place.device
+        if self.place is None:
+            device = self.model.device
+        else:
+            device = self.place.device
         return open_index(self.shards, self.index, device, self.where.device == "auto")
 
     @property
@@ -210,8 +213,13 @@ class Searcher:
         """
         plan = self.plan(options)
         ids = "\n".join(sorted(self.where.pages))
-        pages = digest_of_bytes(ids.encode("utf-8", "surrogatepass")) if ids else ""
-        reader = None if options.reader is None else self.reader(options.reader).fingerprint()
+        pages = ""
+        if ids:
+            pages = digest_of_bytes(ids.encode("utf-8", "surrogatepass"))
+        if options.reader is None:
+            reader = None
+        else:
+            reader = self.reader(options.reader).fingerprint()
         return SearchFacts(
             contents=self.manifest.contents,
             pages=pages,
@@ -280,7 +288,9 @@ class Searcher:
                 )
                 raise QueryError(idle, is_usage=True)
 
-        queries = readable_queries(texts, self.query_tokenizers(options), places) if texts else []
+        queries = []
+        if texts:
+            queries = readable_queries(texts, self.query_tokenizers(options), places)
         if options.min_probability and any(query.mention is not None for query in queries):
             raise QueryError(
                 "the page of a mention has no probability: leave --min-probability out"
@@ -376,4 +386,6 @@ class Searcher:
                 units = search_several(self.search_context, vectors, wanted, lexical)
 
         offsets = self.model.score_offsets(starts, ends)
-        return [with_offsets(of_texts, offsets) for of_texts in units] if offsets.any() else units
+        if offsets.any():
+            return [with_offsets(of_texts, offsets) for of_texts in units]
+        return units

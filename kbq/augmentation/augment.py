@@ -290,6 +290,7 @@ class Generator:
         ]
 
     def _prompt(self, mention: Marked) -> str:
+        """Put a mention and the words around it into the prompt."""
         before = mention.before
         after = mention.after
         if len(before) > AROUND:
@@ -414,7 +415,10 @@ def _found(
                 content = hit.context[content_start(hit.context) :]
                 stated = _answers(gold, content)
                 question: Question = {"id": gold.id, "question": text, "answers": stated}
-                yield hit.title, content, [question] if stated else []
+                questions = []
+                if stated:
+                    questions.append(question)
+                yield hit.title, content, questions
 
 
 def _answers(gold: Gold, text: str) -> list[dict[str, object]]:
@@ -457,6 +461,7 @@ def _with_negatives(
 
 
 def _mined(kb: "KnowledgeBase", passage: Passage, kind: Negatives) -> Line:
+    """Return a passage with its queries, each with a hard negative if there is one."""
     questions: list[Question] = []
     negatives = 0
     for query in passage.queries:
@@ -476,12 +481,18 @@ def _negative(
     """Find the first other paragraph that lacks the answers (bm25), or that holds the first one
     (phrase).
     """
-    asked = query.text if kind == "bm25" else query.answers[0]
+    if kind == "bm25":
+        asked = query.text
+    else:
+        asked = query.answers[0]
     for hit in kb.query(asked, NEAR, "paragraph", "bm25"):
         text = hit.context[content_start(hit.context) :]
         if normalise_answer(text) == normalise_answer(passage.text):
             continue
         holds = any(whole_words(text, answer) for answer in query.answers)
         if holds == (kind == "phrase"):
-            return {"title": hit.title, "context": text} | ({"same_phrase": True} if holds else {})
+            negative: Question = {"title": hit.title, "context": text}
+            if holds:
+                negative["same_phrase"] = True
+            return negative
     return None

@@ -105,6 +105,7 @@ def connect(address: str, alike: bool = True) -> Cluster:
 
 
 def _initialise(address: str) -> None:
+    """Connect to Ray, which is told to print nothing."""
     options: dict[str, Any] = {
         "log_to_driver": False,
         "configure_logging": False,

@@ -93,7 +93,10 @@ def check(address: str, kb: Path | None = None, index: IndexKind | None = None) 
         reports = []
         for node, said in software_of(cluster.nodes).items():
             facts = Software("", "", "") if isinstance(said, str) else said
-            problem = said if isinstance(said, str) else "; ".join(differences(said, own))
+            if isinstance(said, str):
+                problem = said
+            else:
+                problem = "; ".join(differences(said, own))
             reports.append(
                 NodeReport(node.address, node.cpus, facts.kbq, facts.torch, facts.cpu, problem)
             )
@@ -179,6 +182,7 @@ def _encode(model: Sequence[ObjectRef[bytes]], pages: Sequence[Page]) -> Encoded
 
 @lru_cache(1)
 def _encoder_of(model: ObjectRef[bytes]) -> Callable[[Sequence[Page]], EncodedParagraphs]:
+    """Return what encodes pages with a model that the cluster keeps."""
     return encoder(ray.get(model), "cpu")
 
 

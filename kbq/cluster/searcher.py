@@ -56,7 +56,9 @@ class ActorGroup:
     @property
     def names(self) -> str:
         names = [shard.name for shard in self.manifest.shards]
-        return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        if len(names) == 1:
+            return names[0]
+        return f"{names[0]} to {names[-1]}"
 
 
 def divided(
@@ -129,7 +131,9 @@ def _open_files(
         shard.show_only(pages)
     index = open_index(shards, group.index, CPU, whole=group.whole)
     bm25 = open_bm25(shards) if manifest.bm25 else []
-    sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
+    sparta = []
+    if manifest.sparta:
+        sparta = [SentenceImpacts(shard, manifest) for shard in shards]
     return SearchContext(shards, index, group.length_penalty), bm25, sparta
 
 
@@ -212,6 +216,7 @@ class RaySearcher:
         return answers
 
     def _answers(self, ask: Callable[[Actor], Any], seconds: float) -> list[Any]:
+        """Return what every group of shards says. Raises ClusterError if one says nothing."""
         outcomes = self._outcomes(ask, seconds)
         missing: list[str] = []
         for actor, outcome in zip(self.actors, outcomes, strict=True):
@@ -269,6 +274,7 @@ def _received(asked: Sequence[Any], seconds: float) -> list[_Outcome]:
 
 
 def _outcome(asked: Any) -> _Outcome:
+    """Wait for what an actor returns, or for the reason why it cannot."""
     try:
         return _Outcome(ray.get(asked))
     except RayTaskError as error:

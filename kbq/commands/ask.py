@@ -175,7 +175,10 @@ def query(
     if not as_json:
         refuse_given(click, "without --json", ("context",))
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
-    queries = [] if is_typed else read_queries(texts or [], file)
+    if is_typed:
+        queries = []
+    else:
+        queries = read_queries(texts or [], file)
     kb = asked.open()
     evidence = context if as_json else None
     # Refuses options that do not fit, even before there is a query.
@@ -244,7 +247,10 @@ def result_lines(result: Result) -> "list[Line]":
     is_judged = any(answer.probability is not None for answer in result.likely)
     for rank, hit in enumerate(result.likely, start=1):
         # A score would mislead.
-        value = "not judged" if is_judged and hit.probability is None else worth(hit)
+        if is_judged and hit.probability is None:
+            value = "not judged"
+        else:
+            value = worth(hit)
         place = f"page {hit.page_id}, paragraph {hit.paragraph}, characters {hit.start}-{hit.end}"
         text = Styled(shortened(hit.text), fg=typer.colors.GREEN, bold=True)
         title = Styled(shortened(hit.title), bold=True)
@@ -253,7 +259,8 @@ def result_lines(result: Result) -> "list[Line]":
             ("     ", *_excerpt(hit)),
         ]
 
-    if guess := result.best_guess:
+    guess = result.best_guess
+    if guess:
         said = (
             f"best guess: {shortened(guess.text)}, {worth(guess)}, {shortened(guess.title)}, page "
             f"{guess.page_id}"
@@ -271,7 +278,9 @@ def worth(hit: Answer) -> str:
     >>> worth(answer), worth(replace(answer, probability=0.934)), worth(replace(answer, probability=0.9999))
     ('2.50', '93 %', '> 99 %')
     """
-    return f"{hit.score:.2f}" if hit.probability is None else percentage(hit.probability)
+    if hit.probability is None:
+        return f"{hit.score:.2f}"
+    return percentage(hit.probability)
 
 
 def _excerpt(hit: Answer) -> tuple[str, Styled, str]:
@@ -280,10 +289,18 @@ def _excerpt(hit: Answer) -> tuple[str, Styled, str]:
     """
     start = hit.start
     end = hit.end
-    first = max(hit.unit[0] if hit.unit[0] < start else 0, start - AROUND)
-    last = min(hit.unit[1] if hit.unit[1] > end else len(hit.context), end + AROUND)
-    before = f"{'…' if first else ''}{hit.context[first:start]}«"
-    after = f"»{hit.context[end:last]}{'…' if last < len(hit.context) else ''}"
+    first = max(0, start - AROUND)
+    last = min(len(hit.context), end + AROUND)
+    if hit.unit[0] < start:
+        first = max(hit.unit[0], first)
+    if hit.unit[1] > end:
+        last = min(hit.unit[1], last)
+    before = f"{hit.context[first:start]}«"
+    if first:
+        before = f"…{before}"
+    after = f"»{hit.context[end:last]}"
+    if last < len(hit.context):
+        after = f"{after}…"
     marked = Styled(shortened(hit.text, WHOLE), fg=typer.colors.GREEN, bold=True)
     return " ".join(before.split()), marked, " ".join(after.split())
 
@@ -393,11 +410,14 @@ def _fact(value: object) -> str:
     if not isinstance(value, dict):
         return f"{value:,}" if type(value) is int else str(value)  # True is an int, too
     if any(isinstance(part, dict | list) for part in value.values()):
-        return f"{value['command']} (more with --json)" if "command" in value else "(with --json)"
+        if "command" in value:
+            return f"{value['command']} (more with --json)"
+        return "(with --json)"
     return ", ".join(f"{name} {part}" for name, part in value.items())
 
 
 def index_line(facts: "IndexFacts") -> str:
+    """Say what an index costs, and what it may miss."""
     if facts.kind == "exact":
         return "exact, compares every vector: nothing is missed"
     probes = f"{facts.probes:,} probe{'s' * (facts.probes > 1)}"
@@ -407,7 +427,9 @@ def index_line(facts: "IndexFacts") -> str:
             f"vector, {probes}"
         )
 
-    rows = "" if facts.filter is None else f", rows above {facts.filter:g}"
+    rows = ""
+    if facts.filter is not None:
+        rows = f", rows above {facts.filter:g}"
     asked = f"{percent(facts.target, 2)} asked for, {facts.queries:,} queries"
     return (
         f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds "

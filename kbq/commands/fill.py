@@ -173,7 +173,9 @@ def fill(
             **fields_of(options),
             **words,
         )
-        printed = written.read_bytes() if written and written != out else None
+        printed = None
+        if written and written != out:
+            printed = written.read_bytes()
 
     note_place(kb)
     _note_left_out(filled.counts.unasked, filled.counts.formulas)
@@ -200,6 +202,7 @@ def _note_left_out(unasked: Sequence[str], formulas: int) -> None:
 
 
 def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
+    """Say how many cells were filled, or what a check found."""
     counts = filled.counts
     asked = f"{counted(counts.cells, 'cell')} of {counted(counts.rows, 'row')}"
     if counts.seconds is not None:
@@ -279,8 +282,12 @@ def _duration(seconds: float) -> str:
     ('a second', '90 seconds', '10 minutes', '2.0 hours')
     """
     if seconds < 120:
-        return f"{seconds:.0f} seconds" if seconds >= 1.5 else "a second"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+        if seconds >= 1.5:
+            return f"{seconds:.0f} seconds"
+        return "a second"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"
 
 
 @app.command(cls=FillCommand, rich_help_panel=FILL)
@@ -369,7 +376,11 @@ def evaluate_table(
 
     scores = evaluate(filled, gold, subject, relations or (), note)
     table = scores.table()
-    tell(scores.to_dict(), as_json, *(table.csv() if as_csv else table.markdown()).splitlines())
+    if as_csv:
+        text = table.csv()
+    else:
+        text = table.markdown()
+    tell(scores.to_dict(), as_json, *text.splitlines())
 
 
 @app.command("relations", rich_help_panel=FILL)
@@ -398,7 +409,10 @@ def list_relations(
     """
     from kbq.tables.relations import as_toml, known_relations, preset
 
-    found = list(dict.fromkeys(relation for name in names or [""] for relation in preset(name)))
+    chosen = []
+    for name in names or [""]:
+        chosen.extend(preset(name))
+    found = list(dict.fromkeys(chosen))
     comments: list[str] = []
     if kb is not None:
         from kbq.tables.fill import best_known

@@ -94,6 +94,7 @@ def sync(*, options: BuildOptions = BUILD, asked: Update) -> None:
 
 
 def _update(asked: Update, method: Literal["update", "sync"], words: dict[str, Any]) -> None:
+    """Update or sync a knowledge base, and print what changed."""
     kb = asked.kb
     dry_run = asked.dry_run
     refuse_swapped(method, kb, asked.corpus)
@@ -104,7 +105,10 @@ def _update(asked: Update, method: Literal["update", "sync"], words: dict[str, A
 
     changes = after.changes
     facts = {"kb": str(kb), "dry_run": dry_run, **asdict(changes), "bad_lines": after.bad_lines}
-    added = f"{counted(changes.added, 'page')} {'would be ' if dry_run else ''}added"
+    would = ""
+    if dry_run:
+        would = "would be "
+    added = f"{counted(changes.added, 'page')} {would}added"
     others = (
         f"{changes.replaced:,} replaced, {changes.deleted:,} deleted, {changes.unchanged:,} "
         "unchanged"
@@ -130,7 +134,11 @@ def delete(
     from kbq.maintain.delete import page_ids
 
     refuse_swapped("delete", kb, *(pages or ()))
-    ids = [*(page_ids(Path(file)) if file is not None else ()), *(page_ids(pages) if pages else ())]
+    ids: list[str] = []
+    if file is not None:
+        ids += page_ids(Path(file))
+    if pages:
+        ids += page_ids(pages)
     if not ids:
         raise typer.BadParameter(
             "no id is given: name pages, or give a --file with one id per line", param_hint="ID"
@@ -267,7 +275,9 @@ def index_vectors(
     before = kbq.KnowledgeBase.open(kb, model, device=device, lazy=True)
     if chosen_kind(before.manifest, kind) == "exact":
         refuse_given(context, "with exact search", ("recall", "queries"))
-    texts = [text for _, text in read_queries([], queries)] if queries is not None else []
+    texts = []
+    if queries is not None:
+        texts = [text for _, text in read_queries([], queries)]
     with Bar(f"indexing {kb}") as bar:
         after = before.index_vectors(kind, recall, texts, filter, ray, bar.stage)
     facts = index_facts(kb, after.manifest, after.index)
@@ -440,7 +450,9 @@ def checkpoint(
     from kbq.importing.checkpoint import import_checkpoint
 
     made = import_checkpoint(source, out, vocabulary=vocabulary, base=base, command=typed_command())
-    what = f"a query encoder for the model {made.base}" if made.base else "a model"
+    what = "a model"
+    if made.base:
+        what = f"a query encoder for the model {made.base}"
     facts = dataclasses.asdict(made) | {"folder": str(made.folder)}
     sizes = f"{made.layers} layers, {made.dim} dimensions, {made.pieces:,} word pieces"
     tell(facts, as_json, f"{made.folder}: {what}, {sizes}")

@@ -222,7 +222,8 @@ def evaluate(
         show(*evaluation.tables[-1].csv().splitlines())
     elif evaluation and latex:
         note(evaluation.semantics)
-        show(*(line for table in evaluation.tables for line in table.latex().splitlines()))
+        for table in evaluation.tables:
+            show(*table.latex().splitlines())
     elif evaluation:
         show(*str(evaluation).split("\n"))
 
@@ -269,7 +270,9 @@ def case_lines(case: "ErrorCase") -> "list[Line]":
         if case.rank
         else "not all found"
     )
-    first_page = f"{case.top.title} ({case.top.page_id})" if case.top else "none"
+    first_page = "none"
+    if case.top:
+        first_page = f"{case.top.title} ({case.top.page_id})"
     lines = {
         "input": case.input,
         "answer": case.answer,
@@ -308,14 +311,20 @@ def validate(
     from kbq.kilt.error_kinds import expect
     from kbq.kilt.submission import validate as validate_file
 
-    known = None if kb is None else _pages(kb).is_known
+    if kb is None:
+        known = None
+    else:
+        known = _pages(kb).is_known
     validation = validate_file(file, inputs, expect(_task(task), inputs, strict, known))
     errors = validation.errors
     lines = [f"error: {finding}" for finding in errors[:MOST_PROBLEMS]]
     if len(errors) > MOST_PROBLEMS:
         lines.append(f"… and {len(errors) - MOST_PROBLEMS:,} more")
     for first, count in validation.first_warnings():
-        lines.append(f"warning: {first}{f', and {count - 1:,} more' if count > 1 else ''}")
+        also = ""
+        if count > 1:
+            also = f", and {count - 1:,} more"
+        lines.append(f"warning: {first}{also}")
     counts = {
         "record": validation.records,
         "error": len(errors),
@@ -411,7 +420,10 @@ def submit(
     )
     for entry in entries:
         for warning, count in entry.warnings.items():
-            note(f"warning: {warning}{f', {count:,} times' if count > 1 else ''}")
+            times = ""
+            if count > 1:
+                times = f", {count:,} times"
+            note(f"warning: {warning}{times}")
 
     facts = {"out": str(out), "files": [dataclasses.asdict(entry) for entry in entries]}
     lines = []
@@ -423,6 +435,7 @@ def submit(
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
+    """Read a list of numbers such as 1,5,20."""
     try:
         found = tuple(int(number) for number in text.split(","))
         if min(found) < 1:
@@ -435,7 +448,9 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
 
 
 def _task(name: str | None) -> "kbq.Task | None":
-    return None if name is None else kbq.Task.load(name)
+    if name is None:
+        return None
+    return kbq.Task.load(name)
 
 
 def _pages(folder: Path) -> "Pages":

@@ -164,7 +164,10 @@ def _parameters(record: Any, parts: Mapping[str, Any]) -> list[inspect.Parameter
         if is_dataclass(part):
             parameters += _parameters(part, _parts(part))
         elif part is not None:
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            if field.default is MISSING:
+                default = inspect.Parameter.empty
+            else:
+                default = field.default
             parameters.append(inspect.Parameter(field.name, kind, default=default, annotation=part))
     return parameters
 
@@ -180,6 +183,7 @@ def _made(record: Any, parts: Mapping[str, Any], values: Mapping[str, Any]) -> A
 
 
 def typer_option(declaration: Declared) -> Any:
+    """Return the type of a parameter with what Typer has to know about it."""
     option = declaration.option
     flags = (
         [option.flag or f"--{declaration.name.replace('_', '-')}"]
@@ -223,10 +227,13 @@ class Commands(TyperGroup):
     """A group of commands that shows them by topic."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands by topic, each with the beginning of its help."""
         topics: dict[str, list[tuple[str, str]]] = {}
         for name, command in self.commands.items():
             topic = getattr(command, "rich_help_panel", None)
-            rows = topics.setdefault(topic if isinstance(topic, str) else "Commands", [])
+            if not isinstance(topic, str):
+                topic = "Commands"
+            rows = topics.setdefault(topic, [])
             rows.append((name, command.help or ""))
         for topic, rows in topics.items():
             room = formatter.width - max(len(name) for name, _ in rows) - len("    ")
@@ -288,7 +295,9 @@ def plainer(message: str) -> str:
 
 def _name(context: Any) -> str:
     """Return the name of a command, such as "index vectors"."""
-    return f"{_name(context.parent)} {context.info_name}".strip() if context.parent else ""
+    if context.parent:
+        return f"{_name(context.parent)} {context.info_name}".strip()
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +336,8 @@ class AskedKb:
         else:
             kb = kbq.KnowledgeBase.open(self.kb, self.model, **where)
 
-        kb = kb if self.pages is None else kb.with_pages(self.pages)
+        if self.pages is not None:
+            kb = kb.with_pages(self.pages)
         if not lazy:
             note_place(kb)
         return kb
@@ -387,7 +397,9 @@ def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, st
     if source is not None:
         name = source_name(source)
         lines = list(read_lines(source, QueryError))
-        queries += [(f"{name}:{number}", text) for number, text in lines if text.strip()]
+        for number, text in lines:
+            if text.strip():
+                queries.append((f"{name}:{number}", text))
         if not queries:
             raise QueryError(f"{name} holds no query: write one per line")
 

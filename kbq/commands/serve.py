@@ -140,7 +140,10 @@ def mcp(
         from kbq.serve.knowledge_bases import Folder, ServedKb
     except ModuleNotFoundError as error:
         raise _missing("kbq mcp", error) from None
-    name = "sample" if kb is None else kb.resolve().name
+    if kb is None:
+        name = "sample"
+    else:
+        name = kb.resolve().name
     serve_stdio(ServedKb(name, Folder(kb or AskedKb().open().folder, model or "", index, device)))
 
 
@@ -158,9 +161,13 @@ def _missing(command: str, error: ModuleNotFoundError) -> Exception:
 def _folders(
     kbs: Sequence[str], models: Sequence[str], index: IndexKind | None, device: str, ray: str | None
 ) -> "dict[str, Folder]":
+    """Return the knowledge bases to serve by name, or the sample if none is given."""
     from kbq.serve.knowledge_bases import Folder
 
-    paths = dict(map(_named, kbs)) if kbs else {"sample": str(AskedKb().open().folder)}
+    if kbs:
+        paths = dict(map(_named, kbs))
+    else:
+        paths = {"sample": str(AskedKb().open().folder)}
     if kbs and len(paths) < len(kbs):
         raise typer.BadParameter("two have one name: write NAME=FOLDER", param_hint="KB")
     tuned = dict(map(_named, models))
@@ -187,4 +194,6 @@ def _named(text: str) -> tuple[str, str]:
     (('people', 'kbs/p'), ('places', 'kbs/places'), ('a=b', 'kbs/a=b'))
     """
     name, given, folder = text.partition("=")
-    return (name, folder) if given and "/" not in name else (Path(text).resolve().name, text)
+    if given and "/" not in name:
+        return name, folder
+    return Path(text).resolve().name, text

@@ -320,6 +320,7 @@ def _train(
     settings: Any,
     **more: Any,
 ) -> None:
+    """Train behind a progress bar, and print the outcome."""
     out = training.out
     device = training.device
     with Bar(f"training {out}") as bar:
@@ -403,6 +404,7 @@ def augment(
 
 
 def encoder_lines(out: Path, outcome: "TrainingOutcome") -> list[str]:
+    """Say how well a trained encoder reads and finds."""
     scores = outcome.scores
     vectors = min(outcome.filter, key=lambda point: abs(point.kept - scores.kept)).vectors
     gold = f"EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)"
@@ -431,7 +433,9 @@ def sparta_lines(out: Path, outcome: "SpartaOutcome") -> list[str]:
 def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:
     """Return the lines that `kbq finetune` prints, among them which answers can never be found."""
     reach = outcome.reach
-    passes = f", {outcome.passes} times an epoch" if outcome.passes > 1 else ""
+    passes = ""
+    if outcome.passes > 1:
+        passes = f", {outcome.passes} times an epoch"
     steps = f"{outcome.steps:,} steps on {reach.queries:,} queries{passes}"
     first = outcome.found[0]
     last = outcome.found[-1]
@@ -475,8 +479,12 @@ def _reach(reach: "Reach") -> str:
     on_page = f"answers of {reach.on_page:,} queries are phrases of a gold page"
     dropped = f"of {reach.dropped:,} only words the filter dropped"
     no_page = f"{reach.no_page:,} have no page in the knowledge base"
-    unnamed = f", of {reach.unnamed:,} no page is named" if reach.unnamed else ""
-    nowhere = f"; answers of {reach.nowhere:,} of these do not occur in it" if reach.nowhere else ""
+    unnamed = ""
+    if reach.unnamed:
+        unnamed = f", of {reach.unnamed:,} no page is named"
+    nowhere = ""
+    if reach.nowhere:
+        nowhere = f"; answers of {reach.nowhere:,} of these do not occur in it"
     return f"{on_page}, {dropped}, of {reach.elsewhere:,} not there; {no_page}{unnamed}{nowhere}"
 
 

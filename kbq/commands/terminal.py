@@ -44,7 +44,11 @@ def show(*lines: Line, err: bool = False, nl: bool = True) -> None:
     styles.
     """
     for line in lines:
-        typer.echo("".join(map(_shown, [line] if isinstance(line, str) else line)), err=err, nl=nl)
+        if isinstance(line, str):
+            text = _shown(line)
+        else:
+            text = "".join(map(_shown, line))
+        typer.echo(text, err=err, nl=nl)
 
 
 def _shown(part: str) -> str:
@@ -118,13 +122,20 @@ def shortened(text: str, width: int = AROUND) -> str:
     """Return a text on one line, of at most `width` characters."""
     # Joined by blanks, as this many words are too long already.
     line = " ".join(text.split(None, width)[:width])
-    return line if len(line) <= width else f"{line[: width - 1]}…"
+    if len(line) <= width:
+        return line
+    return f"{line[: width - 1]}…"
 
 
 def some(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:NAMED])}{' …' if len(names) > NAMED else ''}"
+    listed = ", ".join(names[:NAMED])
+    if len(names) > NAMED:
+        return f"{listed} …"
+    return listed
 
 
 def size(count: int) -> str:
     """Return a number of bytes with its unit."""
-    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"
+    if count < 1e9:
+        return f"{count / 1e6:,.1f} MB"
+    return f"{count / 1e9:,.2f} GB"

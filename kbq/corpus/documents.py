@@ -126,7 +126,10 @@ def name_of(page_id: str) -> str:
     stem = unquote(without_compression(PurePath(page_id)).stem).replace("_", " ").strip()
     if re.fullmatch("(?:[A-Z][a-z]+){2,}", stem):
         stem = re.sub("(?<=[a-z])(?=[A-Z])", " ", stem)
-    words = stem if " " in stem else stem.replace("-", " ").strip() or stem
+    if " " in stem:
+        words = stem
+    else:
+        words = stem.replace("-", " ").strip() or stem
     return re.sub(r"\s+[-–—]\s+Wikipedia$", "", words)
 
 
@@ -256,6 +259,7 @@ def _readings(
 
 
 def _groups(files: Iterable[_File], on_bad_line: BadLine, together: int) -> Iterator[Group]:
+    """Yield files in groups that one request reads: several small ones, or one large one."""
     group: Group = []
     for file in files:
         try:
@@ -335,7 +339,10 @@ def _found(source: str, on_bad_line: BadLine, note: Note) -> Iterator[_File]:
         return
 
     left_out = Counter[str]()
-    paths = sorted(_files(root, on_bad_line, left_out)) if is_folder(source) else [root]
+    if is_folder(source):
+        paths = sorted(_files(root, on_bad_line, left_out))
+    else:
+        paths = [root]
     _say(left_out, note)
     if not paths:
         raise CorpusError(f"{source_name(source)} contains no {KINDS} file: choose another folder")
@@ -394,7 +401,10 @@ def refuse_other_kinds(source: str) -> None:
     """Refuse a file of a kind that kbq does not read, and say what to do. Raises CorpusError."""
     path = PurePath(source)
     suffixes = "".join(path.suffixes[-2:]).lower()
-    kind = ".tar" if suffixes.startswith(".tar.") else path.suffix.lower()
+    if suffixes.startswith(".tar."):
+        kind = ".tar"
+    else:
+        kind = path.suffix.lower()
     if source != "-" and kind in OTHERS and not is_folder(source):
         raise CorpusError(f"{source_name(source)} {OTHERS[kind]}")
     suffix = without_compression(path).suffix.lower()
@@ -403,6 +413,7 @@ def refuse_other_kinds(source: str) -> None:
 
 
 def _members(path: Path, note: Note) -> Iterator[_File]:
+    """Yield the documents of a ZIP archive by name. Raises CorpusError if it has none."""
     name = source_name(str(path))
     archive = zipfile.ZipFile(path)
     members = sorted(
@@ -427,6 +438,7 @@ def _members(path: Path, note: Note) -> Iterator[_File]:
 
 
 def _unpacked(path: Path, member: zipfile.ZipInfo) -> bytes:
+    """Return a file of an archive. Raises CorpusError if it is too large or damaged."""
     refuse_large("it", member.file_size, CorpusError)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -446,16 +458,24 @@ def _unpacked(path: Path, member: zipfile.ZipInfo) -> bytes:
 
 
 def _kind(path: PurePath) -> str:
-    return "lock files of Office" if path.name.startswith(LOCK) else path.suffix.lower()
+    if path.name.startswith(LOCK):
+        return "lock files of Office"
+    return path.suffix.lower()
 
 
 def _say(left_out: Counter[str], note: Note) -> None:
+    """Note how many files are left out, and of which kinds."""
     if left_out:
         common = sorted(left_out.items(), key=lambda one: (-one[1], one[0]))[:SHOWN]
         kinds = [f"{suffix or 'without a suffix'} ({count})" for suffix, count in common]
-        files = "1 file" if left_out.total() == 1 else f"{left_out.total():,} files"
+        if left_out.total() == 1:
+            files = "1 file"
+        else:
+            files = f"{left_out.total():,} files"
         lacking = [suffix for suffix in left_out if lacks_library(suffix)]
-        needed = f" ({', '.join(lacking)}: {INSTALL})" if lacking else ""
+        needed = ""
+        if lacking:
+            needed = f" ({', '.join(lacking)}: {INSTALL})"
         note(
             f"{files} left out: {', '.join(kinds)}{', …' if len(left_out) > SHOWN else ''}{needed}"
         )
@@ -483,7 +503,9 @@ def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator
         folder = folders.pop() if folders else heapq.heappop(links)
         try:
             facts = folder.stat()
-            entries = [] if (facts.st_dev, facts.st_ino) in seen else list(os.scandir(folder))
+            entries = []
+            if (facts.st_dev, facts.st_ino) not in seen:
+                entries = list(os.scandir(folder))
         except OSError as reason:
             on_bad_line(_unreadable(folder, reason))
             continue
@@ -495,7 +517,10 @@ def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator
                 continue
             try:
                 if entry.is_dir():
-                    heapq.heappush(links, path) if entry.is_symlink() else folders.append(path)
+                    if entry.is_symlink():
+                        heapq.heappush(links, path)
+                    else:
+                        folders.append(path)
                 # A link that leads nowhere is found out where it is read.
                 elif is_source(path) and (entry.is_file() or not path.exists()):
                     yield path

@@ -36,6 +36,7 @@ _WRITE: dict[type, str] = {str: "text in quotes", list: "a list", dict: "an obje
 
 
 def kilt_page(fields: Fields) -> Page:
+    """Return a page of KILT's knowledge source, whose first paragraph may be its title."""
     title = _text(fields.get("wikipedia_title"), "wikipedia_title").strip()
     paragraphs = []
     for number, text in enumerate(_texts(fields, "text")):
@@ -48,10 +49,13 @@ def kilt_page(fields: Fields) -> Page:
 
 
 def jsonl_page(columns: CorpusColumns, fields: Fields) -> Page:
+    """Return the page in a JSON line, whose text is whole or in paragraphs."""
     has_paragraphs = "paragraphs" in fields
     if has_paragraphs and columns.text in fields:
         raise CorpusError(f"the page has both {columns.text} and paragraphs: keep one of them")
-    id_field = columns.id if columns.id in fields or "_id" not in fields else "_id"
+    id_field = "_id"
+    if columns.id in fields or "_id" not in fields:
+        id_field = columns.id
     page_id = page_id_of(fields.get(id_field), columns.id)
     title = _text(fields.get(columns.title), columns.title).strip()
     texts = (
@@ -64,10 +68,12 @@ def jsonl_page(columns: CorpusColumns, fields: Fields) -> Page:
 
 
 def _others(fields: Fields, known: frozenset[str]) -> Fields:
+    """Return the fields without a meaning of their own, which become metadata."""
     return clean_metadata({name: value for name, value in fields.items() if name not in known})
 
 
 def squad_pages(lines: Iterator[Line], name: str) -> Iterator[Source]:
+    """Return what reads each article of a SQuAD file as a page."""
     wanted = 'write one object {"data": [{"title", "paragraphs": [{"context"}]}]}'
     try:
         fields = parsed_json(whole_text(lines, name, CorpusError, "\n"))
@@ -110,6 +116,7 @@ def dpr_pages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Iterato
 
 
 def _dpr_passages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Iterator[_Passage]:
+    """Yield the passages of a DPR file; lines that hold none are told and left out."""
     for number, line in lines:
         if not line.strip() or line == DPR_HEADER:
             continue
@@ -132,6 +139,7 @@ def _dpr_passages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Ite
 
 
 def _dpr_page(page: list[_Passage]) -> Page:
+    """Return passages that follow one another under a title as one page."""
     numbers = [passage.paragraph.number for passage in page]
     if len(set(numbers)) < len(numbers):
         raise CorpusError(

@@ -90,9 +90,11 @@ class _Text:
         if text:
             self._parts.append(text.replace("\n", " "))
             self._words.append(text)
-            self._linked += len("".join(text.split())) if is_linked else 0
+            if is_linked:
+                self._linked += len("".join(text.split()))
 
     def _take(self, element: Any, is_linked: bool) -> None:
+        """Say an element in the way that its tag asks for."""
         tag = element.tag
         if tag == "br":
             self._parts.append("\n")
@@ -123,10 +125,17 @@ class _Text:
         """Say what is raised or lowered, so that its digits stay apart from those before it."""
         if element.tag in ("msup", "msub", "mfrac") and len(element) == 2:
             self._take(element[0], is_linked)
-            sign = "/" if element.tag == "mfrac" else "^" if element.tag == "msup" else ""
+            if element.tag == "mfrac":
+                sign = "/"
+            elif element.tag == "msup":
+                sign = "^"
+            else:
+                sign = ""
             text = " ".join(all_text(element[1]).split())
             is_power = element.tag == "mfrac" or _RAISED.fullmatch(text)
-            self._parts.append(sign if is_power else "")
+            if not is_power:
+                sign = ""
+            self._parts.append(sign)
             self._say(text, is_linked)
             return
 
@@ -147,9 +156,15 @@ class _Text:
                 self.term = f"{self.term} {text}".strip()
                 continue
 
-            whole = text if level or not self.term else labelled(self.term, text)
+            if level or not self.term:
+                whole = text
+            else:
+                whole = labelled(self.term, text)
             self.term = self.term if level else ""
-            words = text if texts[1:] else " ".join("".join(self._words).split())
+            if texts[1:]:
+                words = text
+            else:
+                words = " ".join("".join(self._words).split())
             linked = min(self._linked, len(text))
             self.pieces.append(
                 Piece(
@@ -170,10 +185,14 @@ class _Text:
         self._linked = self._links = 0
 
     def _table(self, table: Any) -> None:
+        """Say the rows of a table, or what its cells hold if it is only a layout."""
         self.end(self._source)
         rows = _rows(table)
         for loose in _outside_rows(table):  # browsers show it before the table
-            self._take(loose, False) if not isinstance(loose, str) else self._say(loose, False)
+            if isinstance(loose, str):
+                self._say(loose, False)
+            else:
+                self._take(loose, False)
         self.end(self._source)
         is_layout = table.get("role") in ("presentation", "none") or any(
             True for _ in table.iterdescendants("table", "h1", "h2", "h3")
@@ -182,7 +201,10 @@ class _Text:
             for cell in (cell for row in rows for cell in row):
                 self._alone(cell)
         else:
-            self._say_rows([[_Cell.of(cell) for cell in row] for row in rows])
+            said = []
+            for row in rows:
+                said.append([_Cell.of(cell) for cell in row])
+            self._say_rows(said)
 
     def _alone(self, element: Any) -> None:
         """Say what a cell of a layout holds."""
@@ -199,6 +221,7 @@ class _Text:
         self._say_rows([[_Cell.of(cell) for cell in cells]])
 
     def _say_rows(self, rows: list[list["_Cell"]]) -> None:
+        """Say each row below the headings with the names of its columns."""
         # Rows without cells count for those that reach into them, and say nothing.
         filled = [pair for pair in zip(rows, _spanned(rows), strict=True) if pair[0]]
         rows = [cells for cells, _ in filled]
@@ -211,7 +234,9 @@ class _Text:
             if not any(cell.text for cell in cells):
                 continue
             are_heads = all(cell.is_head for cell in cells)
-            level = BOLD if are_heads and len(cells) == 1 else 0
+            level = 0
+            if are_heads and len(cells) == 1:
+                level = BOLD
             linked = sum(cell.linked for cell in cells)
             links = sum(cell.links for cell in cells)
             words = " ".join(filter(None, texts.values()))
@@ -348,11 +373,16 @@ def row_text(texts: dict[int, str], names: dict[int, str], is_labelled: bool = T
     if not names:
         said = [text for text in texts.values() if text]
         is_pair = is_labelled and len(said) == len(texts) == 2 and len(said[0]) <= LABEL
-        return labelled(*said) if is_pair else " ".join(said)
+        if is_pair:
+            return labelled(*said)
+        return " ".join(said)
     parts = []
     for column, text in texts.items():
         name = names.get(column, "")
-        parts.append(labelled(name, text or "–") if name and len(name) <= LABEL else text)
+        if name and len(name) <= LABEL:
+            parts.append(labelled(name, text or "–"))
+        else:
+            parts.append(text)
     return " · ".join(filter(None, parts))
 
 
@@ -371,7 +401,9 @@ def joint(before: str, text: str, after: str, is_raised: bool) -> str:
     >>> joint("10", "24", "", True), joint("km", "2", "", True), joint("5", "1", "/", True)
     ('^', '', ' ')
     """
-    if not before[-1:].isdigit() or not re.match(r"[+\-−–]?[\d¼½¾]", text):
+    if not before[-1:].isdigit():
+        return ""
+    if not re.match(r"[+\-−–]?[\d¼½¾]", text):
         return ""
     if re.search(r"\d\s*[/⁄]\s*\d", text) or (text.isdigit() and re.match(r"\s*[/⁄]", after)):
         return " "  # a blank keeps a fraction apart from the whole number before it
@@ -385,14 +417,20 @@ def _number_of(item: Any) -> str:
     1867" is.
     """
     parent = item.getparent()
-    if item.tag != "li" or parent is None or parent.tag != "ol" or parent.get("type", "1") != "1":
+    if item.tag != "li" or parent is None or parent.tag != "ol":
+        return ""
+    if parent.get("type", "1") != "1":
         return ""
     if item.get("value"):
         return f"{item.get('value')}. "
     items = [child for child in parent if child.tag == "li"]
     start = parent.get("start", "1")
     is_note = item.get("role") == "doc-endnote" or item.get("id", "").startswith(("fn", "cite"))
-    if is_note or not re.fullmatch(r"\d{1,9}", start) or (len(items) > 1 and start == "1"):
+    if is_note:
+        return ""
+    if not re.fullmatch(r"\d{1,9}", start):
+        return ""
+    if len(items) > 1 and start == "1":
         return ""
     return f"{int(start) + items.index(item)}. "
 
@@ -403,7 +441,9 @@ def _level(element: Any) -> int:
         return HEADINGS[element.tag]
     if element.get("role") == "heading":
         level = element.get("aria-level", "2")
-        return int(level) if level in tuple("123456") else 2
+        if level in tuple("123456"):
+            return int(level)
+        return 2
     if element.tag in ("caption", "legend"):
         return BOLD
     if (
@@ -423,4 +463,6 @@ def _level(element: Any) -> int:
 
 def _span(cell: _Cell, name: str) -> int:
     written = cell.source.get(name, "").strip()
-    return min(MOST_SPAN, int(written)) if re.fullmatch("[1-9][0-9]{0,8}", written) else 1
+    if re.fullmatch("[1-9][0-9]{0,8}", written):
+        return min(MOST_SPAN, int(written))
+    return 1

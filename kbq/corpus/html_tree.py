@@ -69,7 +69,9 @@ def html_tree(text: str) -> Any:
         raise MemoryError(str(error)) from None
     if any("depth" in error.message for error in parser.error_log):
         raise RecursionError
-    return html.Element("html") if root is None else root
+    if root is None:
+        return html.Element("html")
+    return root
 
 
 def _xhtml_tree(text: str) -> Any:
@@ -120,7 +122,9 @@ def drop_unseen(root: Any) -> Counter[str]:
 
     styles = " ".join(map(all_text, root.iter("style")))
     etree.strip_elements(root, *NO_TEXT, with_tail=False)
-    rules = _rules(styles) if "none" in styles or "visib" in styles else []
+    rules = []
+    if "none" in styles or "visib" in styles:
+        rules = _rules(styles)
     named = _elements_by_name(root, rules) if rules else {}
     hidden = _hidden_by_rules(root, [rule for rule in rules if rule.what == "display"], named)
     invisible = _invisible(root, [rule for rule in rules if rule.what == "visibility"], named)
@@ -162,7 +166,9 @@ def _reason(element: Any, hidden: dict[Any, bool]) -> str:
     if tag in ("a", "sup", "span") and (_is_mark(element) or given.get("role") in MARKS):
         return "marks of notes"
     if not given:
-        return "hidden" if hidden.get(element) or tag == "dialog" else ""
+        if hidden.get(element) or tag == "dialog":
+            return "hidden"
+        return ""
     if given.get("role") in MARKS:
         return "marks of notes"
     is_hidden = hidden.get(element, "hidden" in given or (tag == "dialog" and "open" not in given))
@@ -179,7 +185,9 @@ def _reason(element: Any, hidden: dict[Any, bool]) -> str:
 def _declarations(style: str) -> list[tuple[str, str, str]]:
     """Return what a style says of what is shown; most say nothing, which is quick to see."""
     lower = style.lower()
-    return _DECLARED.findall(style) if "display" in lower or "visib" in lower else []
+    if "display" in lower or "visib" in lower:
+        return _DECLARED.findall(style)
+    return []
 
 
 def _is_hiding(style: str, before: bool | None, wanted: str = "display") -> bool | None:
@@ -257,7 +265,9 @@ def _invisible(root: Any, rules: list[_Rule], named: Named) -> dict[Any, bool]:
         is_hiding = _is_hiding(style, said.get(element), "visibility")
         if is_hiding is not None:
             said[element] = is_hiding
-    return {element: said[element] for element in root.iter("*") if element in said} if said else {}
+    if said:
+        return {element: said[element] for element in root.iter("*") if element in said}
+    return {}
 
 
 def _names_of(element: Any) -> list[str]:
@@ -293,7 +303,9 @@ def _selected(root: Any, rule: _Rule, named: Named) -> Iterator[tuple[Any, Rank]
     are not CSS 3.
     """
     names = _names_in(rule.selector)
-    if ":" in rule.selector or not all(name in named for name in names):
+    if ":" in rule.selector:
+        return
+    if not all(name in named for name in names):
         return
     if _SIMPLE.fullmatch(rule.selector):
         count = (
@@ -349,12 +361,15 @@ def _rules(styles: str) -> list[_Rule]:
 
 
 def _is_for_screens(name: str, query: str) -> bool:
+    """Return whether rules in a block of CSS hold for a wide screen."""
     if name.lower() not in ("media", "layer", "supports") or re.search(
         r"print|not\b|speech|prefers|dark", query
     ):
         return False
     for limit, width, unit in _WIDTHS.findall(query):
-        pixels = float(width) * (1 if unit == "px" else 16)
+        pixels = float(width)
+        if unit != "px":
+            pixels *= 16
         if (limit == "min") != (pixels <= WIDTH):
             return False
     return True

@@ -34,6 +34,7 @@ _RTF = re.compile(
 
 
 def with_facts(document: Contents, facts: dict[str, str]) -> Contents:
+    """Give a document the title and metadata that its file states."""
     document.title = facts.get("title", "")
     document.window_title = ""
     urls = [facts.get(name, "") for name in ("source", "identifier", "subject", "description")]
@@ -240,7 +241,10 @@ def plain_rtf(content: bytes) -> bytes:
             text = rb"\uc0\u%d " % int(number)
         elif word:
             state.take(word, number)
-            written.append(b"" if word == b"uc" else b"\\" + word + (number or b"") + b" ")
+            if word == b"uc":
+                written.append(b"")
+            else:
+                written.append(b"\\" + word + (number or b"") + b" ")
         elif codes:
             values = bytes.fromhex(codes.replace(rb"\'", b"").decode())
             text = _unicode(values[left:].decode(state.code_page(charsets), "replace"))
@@ -250,8 +254,14 @@ def plain_rtf(content: bytes) -> bytes:
             text = whole[left:] if letters else whole
             left = max(0, left - len(whole))
 
-        left = state.stand_ins if word == b"u" and number else 0 if word or brace else left
-        written.append(brace or (b"" if state.is_gone else text))
+        if word == b"u" and number:
+            left = state.stand_ins
+        elif word or brace:
+            left = 0
+        if brace:
+            written.append(brace)
+        elif not state.is_gone:
+            written.append(text)
 
     return re.sub(rb"\\uc0\\u(-1\d+) \\uc0\\u(-\d+) ", _whole, b"".join(written))
 
@@ -266,6 +276,7 @@ class _Letters:
     is_gone: bool = False
 
     def take(self, word: bytes, number: bytes | None) -> None:
+        """Follow a control word that changes how the text after it is read."""
         if word == b"f" and number:
             self.font = number
         elif word == b"uc":
@@ -290,6 +301,7 @@ def _whole(halves: re.Match[bytes]) -> bytes:
 
 
 def _unicode(text: str) -> bytes:
+    """Return a text in letters that every reader of RTF takes alike."""
     units = text.encode("utf-16-le")
     numbers = (
         int.from_bytes(units[place : place + 2], "little", signed=True)
@@ -298,7 +310,10 @@ def _unicode(text: str) -> bytes:
     written = b""
     for number in numbers:
         is_plain = 32 <= number < 127 and chr(number) not in "\\{}"
-        written += bytes([number]) if is_plain else rb"\uc0\u%d " % number
+        if is_plain:
+            written += bytes([number])
+        else:
+            written += rb"\uc0\u%d " % number
     return written
 
 
@@ -318,7 +333,10 @@ def pptx_contents(content: bytes) -> Contents:
 
         title = slide.shapes.title
         if title is not None and (text := " ".join(_paragraphs_of(title))):
-            blocks.append(Block(text, 1 if not number else 2))
+            level = 2
+            if not number:
+                level = 1
+            blocks.append(Block(text, level))
         for shape in slide.shapes:
             if title is None or shape.shape_id != title.shape_id:
                 blocks += _shape(shape, left_out)
@@ -337,11 +355,14 @@ def pptx_contents(content: bytes) -> Contents:
 
 
 def _shape(shape: Any, left_out: Counter[str]) -> Iterator[Block]:
+    """Yield the blocks of a shape on a slide; a group has several, and a table has rows."""
     if hasattr(shape, "shapes"):  # a group
         for inner in shape.shapes:
             yield from _shape(inner, left_out)
     elif getattr(shape, "has_table", False):
-        rows = [[" ".join(_paragraphs_of(cell)) for cell in row.cells] for row in shape.table.rows]
+        rows = []
+        for row in shape.table.rows:
+            rows.append([" ".join(_paragraphs_of(cell)) for cell in row.cells])
         names = (
             dict(enumerate(rows[0]))
             if shape.table.first_row and len(rows) > 1 and len(rows[0]) > 2
@@ -364,9 +385,15 @@ def _paragraphs_of(shape: Any) -> list[str]:
     for paragraph in shape.text_frame.paragraphs:
         text = ""
         for part in paragraph._p.iter("{*}t", "{*}br"):
-            said = " " if part.tag.endswith("}br") else part.text or ""
+            said = part.text or ""
+            if part.tag.endswith("}br"):
+                said = " "
             facts = part.getprevious()
-            shift = int(facts.get("baseline", "0").rstrip("%") or 0) if facts is not None else 0
-            text += (joint(text[-12:], said, "", shift > 0) if shift else "") + said
+            shift = 0
+            if facts is not None:
+                shift = int(facts.get("baseline", "0").rstrip("%") or 0)
+            if shift:
+                text += joint(text[-12:], said, "", shift > 0)
+            text += said
         texts.append(" ".join(text.split()))
     return list(filter(None, texts))

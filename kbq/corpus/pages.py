@@ -140,8 +140,10 @@ class PageIds:
 
     def __contains__(self, page_id: str) -> bool:
         key = hash(page_id)
+        if key in self._recent:
+            return True
         row = int(np.searchsorted(self._sorted, key))
-        return key in self._recent or bool((self._sorted[row : row + 1] == key).any())
+        return bool((self._sorted[row : row + 1] == key).any())
 
     def add(self, page_id: str) -> bool:
         """Add an id; return whether it was new."""
@@ -175,7 +177,9 @@ def jsonable(fields: Mapping[Any, Any]) -> dict[str, object]:
     """
 
     def plain(value: Any, depth: int = 0) -> Any:
-        if depth > DEEPEST or isinstance(value, str | int | float | bool | bytes | tuple | None):
+        if depth > DEEPEST:
+            return value
+        if isinstance(value, str | int | float | bool | bytes | tuple | None):
             return value
         if isinstance(value, dict):
             return {str(name): plain(inner, depth + 1) for name, inner in value.items()}
@@ -251,13 +255,16 @@ def _is_unsafe(value: object) -> bool:
         return any(map(_is_unsafe, value))
     if isinstance(value, dict):
         return any(map(_is_unsafe, value.values()))
-    scheme = SCHEME.match(SKIPPED.sub("", value)) if isinstance(value, str) else None
+    scheme = None
+    if isinstance(value, str):
+        scheme = SCHEME.match(SKIPPED.sub("", value))
     return scheme is not None and scheme[1].lower() not in SAFE
 
 
 def _object(
     fields: Mapping[str, object], name: str, clean: Callable[[str], str], depth: int = 0
 ) -> dict[str, object]:
+    """Return fields with clean names and values. Raises CorpusError if two get one name."""
     cleaned: dict[str, object] = {}
     for key, value in fields.items():
         if not isinstance(key, str):
@@ -279,6 +286,7 @@ def _object(
 
 
 def _value(value: object, name: str, clean: Callable[[str], str], depth: int) -> object:
+    """Return a value with clean texts. Raises CorpusError if JSON has no such value."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):
@@ -294,7 +302,10 @@ def _value(value: object, name: str, clean: Callable[[str], str], depth: int) ->
 
     if isinstance(value, dict):
         return _object(value, name, clean, depth)
-    shown = json.dumps(value) if isinstance(value, float) else f"{value!r:.40}"
+    if isinstance(value, float):
+        shown = json.dumps(value)
+    else:
+        shown = f"{value!r:.40}"
     raise CorpusError(f"{name} is {shown}: {_WANTED}")
 
 

@@ -9,7 +9,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -75,21 +75,11 @@ def pdf_contents(content: bytes) -> Contents:
     try:
         pdf = pypdfium2.PdfDocument(content)
         facts = pdf.get_metadata_dict(skip_empty=True)
-        count = len(pdf)
         if pdf.get_formtype() != FORMTYPE_NONE:
             # PDFium warns of forms in XFA, whose values are in the usual fields, too.
             logging.getLogger("pypdfium2").setLevel(logging.ERROR)
             pdf.init_forms()
-
-        sheets = []
-        for number in range(count):
-            page = _with_fields(pdf, number)
-            lines = _lines(page.get_textpage())
-            # What is filled in comes last, and belongs beside its label.
-            if pdf.formenv is not None:
-                lines = list(_beside(lines))
-            sheets.append(Sheet(number + 1, page.get_height(), lines))
-            page.close()
+        sheets = _sheets(pdf)
     except pypdfium2.PdfiumError as error:
         if getattr(error, "err_code", None) == FPDF_ERR_PASSWORD:
             raise CorpusError("it is encrypted: save it without a password") from None
@@ -99,35 +89,63 @@ def pdf_contents(content: bytes) -> Contents:
 
     full = [sheet for sheet in sheets if sheet.lines]
     if not full:
-        which = "its 1 page has" if count == 1 else f"its {count:,} pages have"
+        count = len(sheets)
+        which = f"its {count:,} pages have"
+        if count == 1:
+            which = "its 1 page has"
         raise CorpusError(
             f"{which} no text: they may be scanned, so have their text recognised first (OCR)"
         )
 
-    left_out = Counter({"pages without text": count - len(full)})
+    left_out = Counter({"pages without text": len(sheets) - len(full)})
     usual = Counter[float]()
-    for line in (line for sheet in full for line in sheet.lines):
-        usual[round(line.size, 1)] += len(line.text)
+    for sheet in full:
+        for line in sheet.lines:
+            usual[round(line.size, 1)] += len(line.text)
     body = usual.most_common(1)[0][0]
     left_out["numbers of lines"] = sum(map(_without_line_numbers, full))
     left_out["running headers, footers and page numbers"] = _without_running_lines(full, body)
-    known = {
-        word.casefold()
-        for sheet in full
-        for line in sheet.lines
-        for word in _WORD.findall(line.text)[1:-1]
-    }
-    pages = [(sheet.number, list(_blocks(_in_order(sheet.lines), body, known))) for sheet in full]
-    created = re.match(r"D:(\d{4})(\d\d)(\d\d)", facts.get("CreationDate", ""))
-    metadata: dict[str, object] = {
-        "author": facts.get("Author", ""),
-        "date": "-".join(created.groups()) if created else "",
-        "url": next(
-            (value for value in facts.values() if re.fullmatch(r"https?://\S+", value)), ""
-        ),
-    }
+    known = _words_inside(full)
+    pages = []
+    for sheet in full:
+        blocks = list(_blocks(_in_order(sheet.lines), body, known))
+        pages.append((sheet.number, blocks))
 
-    return Contents(pages, facts.get("Title", ""), metadata, left_out)
+    return Contents(pages, facts.get("Title", ""), _metadata(facts), left_out)
+
+
+def _sheets(pdf: Any) -> list[Sheet]:
+    """Return every page of a PDF with its lines."""
+    sheets = []
+    for number in range(len(pdf)):
+        page = _with_fields(pdf, number)
+        lines = _lines(page.get_textpage())
+        # What is filled in comes last, and belongs beside its label.
+        if pdf.formenv is not None:
+            lines = list(_beside(lines))
+        sheets.append(Sheet(number + 1, page.get_height(), lines))
+        page.close()
+    return sheets
+
+
+def _words_inside(sheets: Iterable[Sheet]) -> set[str]:
+    """Return words that are whole: the first and the last of a line may be parts of one."""
+    words = set()
+    for sheet in sheets:
+        for line in sheet.lines:
+            for word in _WORD.findall(line.text)[1:-1]:
+                words.add(word.casefold())
+    return words
+
+
+def _metadata(facts: Mapping[str, str]) -> dict[str, object]:
+    """Return the author, the day and the address that a file gives."""
+    date = ""
+    created = re.match(r"D:(\d{4})(\d\d)(\d\d)", facts.get("CreationDate", ""))
+    if created:
+        date = "-".join(created.groups())
+    addresses = (value for value in facts.values() if re.fullmatch(r"https?://\S+", value))
+    return {"author": facts.get("Author", ""), "date": date, "url": next(addresses, "")}
 
 
 def _with_fields(pdf: Any, number: int) -> Any:
@@ -160,7 +178,9 @@ def _without_line_numbers(sheet: Sheet) -> int:
     there were.
     """
     numbers = [line for line in sheet.lines if re.fullmatch(r"\d{1,4}", line.text)]
-    middle = median(line.left for line in numbers) if numbers else 0
+    if not numbers:
+        return 0
+    middle = median(line.left for line in numbers)
     # Drops the page's number.
     numbers = [line for line in numbers if abs(line.left - middle) < 2 * line.size]
     numbers.sort(key=lambda line: -line.base)
@@ -168,10 +188,14 @@ def _without_line_numbers(sheet: Sheet) -> int:
     texts = [line for line in others if not line.text.isdigit()]
     if len(numbers) < 5 or not texts:
         return 0
+    begin = min(line.left for line in numbers)
+    end = max(line.right for line in numbers)
+    is_left = end < min(line.left for line in texts)
+    is_right = begin > max(line.right for line in texts)
     steps = Counter(int(after.text) - int(before.text) for before, after in pairwise(numbers))
-    is_left = max(line.right for line in numbers) < min(line.left for line in texts)
-    is_right = min(line.left for line in numbers) > max(line.right for line in texts)
-    if not (is_left or is_right) or max(steps[1], steps[5]) < 0.8 * (len(numbers) - 1):
+    if not (is_left or is_right):
+        return 0
+    if max(steps[1], steps[5]) < 0.8 * (len(numbers) - 1):
         return 0
     sheet.lines = others
 
@@ -194,10 +218,10 @@ def _lines(textpage: Any) -> list[Line]:
     from pypdfium2 import raw
 
     text = textpage.get_text_range()
-    if len(text) != textpage.count_chars():  # it has letters of two code units
-        text = "".join(
-            chr(raw.FPDFText_GetUnicode(textpage, place)) for place in range(textpage.count_chars())
-        )
+    count = textpage.count_chars()
+    if len(text) != count:  # it has letters of two code units
+        codes = (raw.FPDFText_GetUnicode(textpage, place) for place in range(count))
+        text = "".join(map(chr, codes))
 
     found = list[Line]()
     sideways = list[Line]()
@@ -207,18 +231,22 @@ def _lines(textpage: Any) -> list[Line]:
             first = run.start() + word.start()
             last = run.start() + word.end() - 1
             left, base, _, _ = textpage.get_charbox(first, loose=True)
-            right = textpage.get_charbox(
-                last - (word[0][-1] in HYPHENS and last > first), loose=True
-            )[2]
+            has_hyphen = word[0][-1] in HYPHENS and last > first
+            right = textpage.get_charbox(last - has_hyphen, loose=True)[2]
             if line and -line.size < left - line.right <= GAP * line.size:
                 line.text = f"{line.text} {word[0]}"
                 line.right = right
                 continue
 
             line = Line(word[0], left, right, base, *_letters(textpage, first))
-            (found if _is_upright(textpage, first) else sideways).append(line)
+            if _is_upright(textpage, first):
+                found.append(line)
+            else:
+                sideways.append(line)
 
-    if sum(len(line.text) for line in sideways) > sum(len(line.text) for line in found):
+    upright_letters = sum(len(line.text) for line in found)
+    sideways_letters = sum(len(line.text) for line in sideways)
+    if sideways_letters > upright_letters:
         found, sideways = sideways, found  # the page lies on its side
     for line in sideways:  # larger letters would be taken for a heading
         line.size = min(line.size, median(other.size for other in found))
@@ -263,13 +291,15 @@ def _without_running_lines(sheets: Sequence[Sheet], body: float) -> int:
     """Remove the lines at the upper and lower edge that come again, or are page numbers; return how
     many there were.
     """
-    candidates = [
-        (sheet, line) for sheet in sheets for line in sheet.lines if _edge(sheet, line) < MARGIN
-    ]
-    seen = Counter(
-        place for place, _ in {(_place(sheet, line), sheet.number) for sheet, line in candidates}
-    )
-    least = max(2, REPEATED * len(sheets)) if len(sheets) < 10 else 3
+    candidates = []
+    seen = Counter[tuple[int, str]]()
+    for sheet in sheets:
+        at_edge = [line for line in sheet.lines if _edge(sheet, line) < MARGIN]
+        candidates += [(sheet, line) for line in at_edge]
+        seen.update({_place(sheet, line) for line in at_edge})
+    least = 3.0
+    if len(sheets) < 10:
+        least = max(2, REPEATED * len(sheets))
     count = 0
 
     for sheet, line in candidates:
@@ -286,25 +316,25 @@ def _without_running_lines(sheets: Sequence[Sheet], body: float) -> int:
 
 def _place(sheet: Sheet, line: Line) -> tuple[int, str]:
     """Return where a line stands, in twentieths of the page, and its text without numbers."""
-    return round(20 * line.base / sheet.height), re.sub(
-        r"\d+|\b[ivxlc]+\b", "#", line.text.strip(HYPHENS)
-    )
+    twentieth = round(20 * line.base / sheet.height)
+    text = re.sub(r"\d+|\b[ivxlc]+\b", "#", line.text.strip(HYPHENS))
+    return twentieth, text
 
 
 def _edge(sheet: Sheet, line: Line) -> float:
+    """Return how far a line is from the nearer edge, as a share of the page's height."""
     return min(line.base, sheet.height - line.base) / sheet.height
 
 
 def _is_outermost(sheet: Sheet, line: Line) -> bool:
     """Return whether no other line is further out, except beside it, and the next one is far away."""
-    others = [
-        other.base - line.base
-        for other in sheet.lines
-        if abs(other.base - line.base) > 0.5 * line.size
-    ]
+    distances = (other.base - line.base for other in sheet.lines)
+    others = [distance for distance in distances if abs(distance) > 0.5 * line.size]
     below = [-distance for distance in others if distance < 0]
     above = [distance for distance in others if distance > 0]
-    return (not below or not above) and min(below + above, default=99) > 1.6 * line.size
+    if below and above:
+        return False
+    return min(below + above, default=99) > 1.6 * line.size
 
 
 def _in_order(lines: list[Line]) -> list[Line]:
@@ -341,12 +371,15 @@ def _gutter(pairs: list[list[Line]]) -> float | None:
     ]
     if len(fitting) < 0.7 * len(pairs):
         return None
-    is_text = median(len(block.text.split()) for pair in pairs for block in pair) >= 3.5
+    words = [len(block.text.split()) for pair in pairs for block in pair]
     is_filled = begin - max(fitting) < 0.2 * width and begin - median(fitting) < 0.4 * width
-    return begin - 1 if is_text and is_filled else None
+    if median(words) >= 3.5 and is_filled:
+        return begin - 1
+    return None
 
 
 def _joined_row(row: list[Line]) -> Line:
+    """Return the lines of a row as one; if they stand far apart, they are cells."""
     first = row[0]
     last = row[-1]
     is_row = any(after.left - before.right > CELL * before.size for before, after in pairwise(row))
@@ -363,10 +396,9 @@ def _joined_row(row: list[Line]) -> Line:
 
 
 def _blocks(lines: Sequence[Line], body: float, known: set[str]) -> Iterator[Block]:
-    leading = median(
-        [one.base - two.base for one, two in pairwise(lines) if 0 < one.base - two.base < 40]
-        or [body]
-    )
+    """Yield the headings and paragraphs that lines in reading order make."""
+    distances = [above.base - below.base for above, below in pairwise(lines)]
+    leading = median([distance for distance in distances if 0 < distance < 40] or [body])
     block: list[Line] = []
     for line in lines:
         if block and _begins(block, line, lines, leading, body):
@@ -379,9 +411,12 @@ def _blocks(lines: Sequence[Line], body: float, known: set[str]) -> Iterator[Blo
 
 
 def _level(line: Line, body: float) -> int:
+    """Return the level of a line by its letters: a heading, bold, or text."""
     if line.size > LARGER * body:
         return 1
-    return BOLD if line.is_bold else 0
+    if line.is_bold:
+        return BOLD
+    return 0
 
 
 def _begins(
@@ -405,18 +440,21 @@ def _begins(
         return not goes_on
     if _level(line, body) == 1:
         return abs(before.size - line.size) > 1 or down > 1.7 * line.size
-    if abs(before.size - line.size) > 0.1 * body or down > 1.35 * leading + 0.2 * (
-        line.size - body
-    ):
+    allowed = 1.35 * leading + 0.2 * (line.size - body)
+    if abs(before.size - line.size) > 0.1 * body:
+        return True
+    if down > allowed:
         return True
 
     column = [one for one in lines if abs(one.left - before.left) < 3 * body]
-    width = max(cell.right for cell in column) - min(cell.left for cell in column)
+    begin = min(cell.left for cell in column)
+    width = max(cell.right for cell in column) - begin
     is_indented = line.left - before.left > 0.7 * body and len(block) > 1
     return not goes_on and (is_indented or before.right < before.left + SHORT * width)
 
 
 def _block(lines: list[Line], body: float, known: set[str]) -> Block:
+    """Return the lines of a heading or paragraph as a block."""
     text = lines[0].text
     for line in lines[1:]:
         text = joined(text, line.text, known)
@@ -446,7 +484,9 @@ def joined(before: str, after: str, known: Iterable[str]) -> str:
         return f"{stem}-{after}"
     words = _vocabulary()
     whole = f"{half}{first[0]}".casefold()
-    if whole in known or whole in words or before[-1] == "\u00ad":
+    if whole in known or whole in words:
+        return stem + after
+    if before[-1] == "\u00ad":
         return stem + after
     if _HANGING.match(after):
         return f"{stem}- {after}"
@@ -455,7 +495,9 @@ def joined(before: str, after: str, known: Iterable[str]) -> str:
     # Such as mother-in-law.
     is_compound = bool(last and last[1]) or re.match(r"\w+-\w", after) is not None
 
-    return f"{stem}-{after}" if are_words or is_compound else stem + after
+    if are_words or is_compound:
+        return f"{stem}-{after}"
+    return stem + after
 
 
 @cache

@@ -182,6 +182,7 @@ def _pages(
     note: Note,
     documents: DocumentOptions | None,
 ) -> Iterator[Source]:
+    """Return what reads each page of a source, in its format."""
     name = source_name(source)
     refuse_other_kinds(source)
     if format == "auto":
@@ -215,6 +216,7 @@ def _pages(
 
 
 def _format_of_path(source: str) -> CorpusFormat:
+    """Return the format that a path and its first bytes show, or "auto"."""
     if source == "-":
         return "auto"
     path = without_compression(PurePath(source))
@@ -245,7 +247,10 @@ def _recognised(
     for line in lines:
         if line[1].strip():
             head.append(line)
-        first = first + line[1].strip() if first.strip() else line[1]
+        if first.strip():
+            first = first + line[1].strip()
+        else:
+            first = line[1]
         if first.strip() not in ("", "[", "[{"):  # the second line of an array says more
             break
 

@@ -103,7 +103,9 @@ class Reading:
 
 def lacks_library(suffix: str) -> bool:
     """Return whether files of this kind need a library that is not installed."""
-    libraries = [LIBRARIES[suffix], *FURTHER.get(suffix, ())] if suffix in LIBRARIES else []
+    libraries = []
+    if suffix in LIBRARIES:
+        libraries = [LIBRARIES[suffix], *FURTHER.get(suffix, ())]
     return any(find_spec(library) is None for library in libraries)
 
 
@@ -130,7 +132,9 @@ def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
     if suffix in GUTENBERG:
         _without_licence(document)
     blocks = document.pages[0][1] if document.pages else []
-    opening = blocks[0].text if blocks and blocks[0].level == BOLD else ""
+    opening = ""
+    if blocks and blocks[0].level == BOLD:
+        opening = blocks[0].text
     titles = TitleParts(document.title, _heading(blocks, document), document.window_title, opening)
     pages = [(number, _paragraphs(blocks)) for number, blocks in document.pages]
     pages = [(number, texts) for number, texts in pages if texts]
@@ -220,7 +224,9 @@ def _declared(head: bytes) -> str:
         rb"""(?i)<meta[^>]+charset\s*=\s*["']?\s*([\w-]+)|<\?xml[^>]+encoding\s*=\s*["']([\w-]+)""",
         head,
     )
-    return ((found[1] or found[2]) if found else b"").decode("ascii")
+    if not found:
+        return ""
+    return (found[1] or found[2]).decode("ascii")
 
 
 def _text_contents(text: str) -> Contents:
@@ -229,7 +235,10 @@ def _text_contents(text: str) -> Contents:
     for number, block in enumerate(re.split(r"\n[^\S\n]*\n\s*", text.strip("\n"))):
         lines = [" ".join(line.split()) for line in block.split("\n") if line.strip()]
         if len(lines) > 1 and re.fullmatch(r"[=\-*~#]{3,}", lines[1]):  # underlined
-            blocks.append(Block(lines[0], 1 if not blocks else 2))
+            level = 2
+            if not blocks:
+                level = 1
+            blocks.append(Block(lines[0], level))
             lines = lines[2:]
         elif not number and len(lines) == 1 and _FIRST_LINE.fullmatch(lines[0]):
             blocks.append(Block(lines.pop(), BOLD))
@@ -239,7 +248,10 @@ def _text_contents(text: str) -> Contents:
             if whole and _LISTED.match(line) and (_LISTED.match(whole) or len(lines) > 2):
                 blocks.append(Block(whole))
                 whole = ""
-            whole = joined(whole, line, ()) if whole else line
+            if whole:
+                whole = joined(whole, line, ())
+            else:
+                whole = line
 
         if whole:
             blocks.append(Block(whole))
@@ -322,7 +334,9 @@ def _front_matter(text: str) -> tuple[dict[str, object], str]:
 
     if fields is None:
         return {}, rest
-    return (jsonable(fields), rest) if isinstance(fields, dict) else ({}, text)
+    if isinstance(fields, dict):
+        return jsonable(fields), rest
+    return {}, text
 
 
 def _yaml(text: str) -> Any:
@@ -356,13 +370,21 @@ def _mail_contents(content: bytes, suffix: str) -> Contents:
 
 
 def _mail(content: bytes, left_out: Counter[str]) -> Contents:
+    """Return a mail as a document: its subject is the title."""
     message = message_from_bytes(content, policy=default)
     body = message.get_body(("plain", "html"))
     left_out["attached files"] += sum(1 for _ in message.iter_attachments())
-    text = str(body.get_content()) if body is not None else ""
+    text = ""
+    if body is not None:
+        text = str(body.get_content())
     is_html = body is not None and body.get_content_subtype() == "html"
-    contents = whole_contents(text) if is_html else _text_contents(re.sub("\r\n?", "\n", text))
-    sent = message["date"].datetime if message["date"] else None
+    if is_html:
+        contents = whole_contents(text)
+    else:
+        contents = _text_contents(re.sub("\r\n?", "\n", text))
+    sent = None
+    if message["date"]:
+        sent = message["date"].datetime
     contents.title = " ".join(str(message["subject"] or "").split())
     contents.metadata = {
         "author": str(message["from"] or ""),
@@ -410,7 +432,9 @@ def _by_pandoc(content: bytes, suffix: str) -> Contents:
         raise CorpusError(f"it cannot be read ({reason}): check that it is a {suffix} file")
 
     written = done.stdout.decode("utf-8", "replace")
-    block = _TITLE_BLOCK.search(written) if suffix in (".rtf", ".epub") else None
+    block = None
+    if suffix in (".rtf", ".epub"):
+        block = _TITLE_BLOCK.search(written)
     if block:  # metadata that the document does not show
         written = written.replace(block[0], "")
         facts.setdefault("title", html.unescape(block[1]))
@@ -442,7 +466,11 @@ def _heading(blocks: Sequence[Block], document: Contents) -> str:
             ):
                 return one.text
 
-    return tops[0].text if top == 1 or (len(tops) == 1 and blocks[0] is tops[0]) else ""
+    if top == 1:
+        return tops[0].text
+    if len(tops) == 1 and blocks[0] is tops[0]:
+        return tops[0].text
+    return ""
 
 
 def _paragraphs(blocks: Sequence[Block]) -> list[str]:
@@ -459,11 +487,19 @@ def _paragraphs(blocks: Sequence[Block]) -> list[str]:
         elif not block.level:
             texts.append(_below(heads, block.text))
             heads = []
-    return [*texts, *([_below(heads[:-1], heads[-1])] if heads else [])]
+    if heads:
+        texts.append(_below(heads[:-1], heads[-1]))
+    return texts
 
 
 def _below(heads: Sequence[str], text: str) -> str:
-    return "".join(f"{head}{' ' if head[-1] in '.!?:;…' else ' – '}" for head in heads) + text
+    above = ""
+    for head in heads:
+        if head[-1] in ".!?:;…":
+            above += f"{head} "
+        else:
+            above += f"{head} – "
+    return above + text
 
 
 def chosen_title(
@@ -478,7 +514,9 @@ def chosen_title(
         sites: what the titles of several pages end in; see `shared_ends`.
     """
     titles = reading.titles
-    metadata = titles.metadata if is_title(titles.metadata) and _is_seen(reading) else ""
+    metadata = ""
+    if is_title(titles.metadata) and _is_seen(reading):
+        metadata = titles.metadata
     window = titles.window if is_title(titles.window) else ""
     for place in [found.start() for found in _PARTS.finditer(window)]:
         if window[place:] in sites or re.fullmatch(
@@ -487,7 +525,10 @@ def chosen_title(
             window = window[:place]
             break
 
-    opening = "" if f" {normalised(name)} " in f" {normalised(titles.opening)} " else titles.opening
+    if f" {normalised(name)} " in f" {normalised(titles.opening)} ":
+        opening = ""
+    else:
+        opening = titles.opening
     orders = {
         "auto": (metadata, titles.heading, window, opening),
         "heading": (titles.heading, titles.opening, window, metadata),

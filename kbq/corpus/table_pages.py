@@ -62,7 +62,11 @@ class TableRow:
     @property
     def lacks(self) -> str:
         """What it lacks to tell something of a thing, or ""."""
-        return "" if self.title and self.texts else BARE if self.title else UNTITLED
+        if self.title and self.texts:
+            return ""
+        if self.title:
+            return BARE
+        return UNTITLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,9 @@ class _Place:
     def where(self) -> str:
         """The place within the file, as an id has it."""
         row = f"{self.unit}={self.number}"
-        return f"sheet={self.sheet}&{row}" if self.sheet else row
+        if self.sheet:
+            return f"sheet={self.sheet}&{row}"
+        return row
 
 
 def is_table(path: PurePath) -> bool:
@@ -109,7 +115,11 @@ def table_pages(
 
 
 def _page(row: TableRow, name: str) -> Page:
-    page_id = row.key or (row.title if row.has_text else f"{name}#{row.where}")
+    page_id = row.key
+    if not page_id and row.has_text:
+        page_id = row.title
+    elif not page_id:
+        page_id = f"{name}#{row.where}"
     metadata = clean_metadata(row.metadata)
     return Page(page_id_of(page_id, "id"), row.title, as_paragraphs(row.texts), metadata=metadata)
 
@@ -155,7 +165,12 @@ def _table_rows(
     rows: Rows, columns: CorpusColumns, left_out: Counter[str], note: Note
 ) -> Iterator[TableRow]:
     head = list(islice(rows.numbered, LOOKED_AT))
-    present = rows.columns or tuple(dict.fromkeys(name for _, cells in head for name in cells))
+    present = rows.columns
+    if not present:
+        keys: list[str] = []
+        for _, cells in head:
+            keys.extend(cells)
+        present = tuple(dict.fromkeys(keys))
     for option, column, usual in (
         ("title", columns.title, NAMED.title),
         ("text", columns.text, NAMED.text),
@@ -179,7 +194,8 @@ def _table_rows(
     has_text = columns.title in present and columns.text in present
     if not has_text:
         note(f"{rows.name}: each row is a page, with the title in {column!r}")
-    left_out.update({ABOVE: rows.above} if rows.above else {})
+    if rows.above:
+        left_out[ABOVE] += rows.above
     sheet = path_and_sheet(rows.name)[1]
     for number, cells in chain(head, rows.numbered):
         place = _Place(rows.name, sheet, _unit(rows), number)
@@ -199,7 +215,9 @@ def _row_with_text(place: _Place, cells: Row, columns: CorpusColumns) -> TableRo
         others.pop(name, None)
     title = _cell(cells.get(columns.title)).strip()
     texts = blocks(_cell(cells.get(columns.text)))
-    key = _key(cells[columns.id]) if columns.id in cells else ""
+    key = ""
+    if columns.id in cells:
+        key = _key(cells[columns.id])
     return TableRow(str(place), place.where, title, texts, jsonable(others), key, has_text=True)
 
 
@@ -221,13 +239,17 @@ def _row(place: _Place, cells: Row, column: str, columns: CorpusColumns) -> Tabl
             texts += [labelled(label, block) for block in blocks(text)]
 
     title = " ".join(_cell(cells.get(column)).split())
-    key = _key(cells[columns.id]) if columns.id in cells else ""
+    key = ""
+    if columns.id in cells:
+        key = _key(cells[columns.id])
     return TableRow(str(place), place.where, title, texts, metadata, key, has_text=False)
 
 
 def _unit(rows: Rows) -> str:
     """Return what rows are counted by: a file of text has lines."""
-    return "row" if rows.dialect.format in ("xlsx", "parquet") else "line"
+    if rows.dialect.format in ("xlsx", "parquet"):
+        return "row"
+    return "line"
 
 
 def _key(value: object) -> str:
@@ -270,12 +292,15 @@ def title_column(columns: Sequence[str], rows: Sequence[Row]) -> str:
     """
 
     def score(column: str) -> float:
-        values = [text for row in rows if (text := " ".join(_cell(row.get(column)).split()))]
+        texts = (" ".join(_cell(row.get(column)).split()) for row in rows)
+        values = [text for text in texts if text]
         is_likely = " ".join(column.casefold().split()) in LIKELY
         return (is_likely + name_share(values)) * len(values) / max(1, len(rows))
 
     best = max(columns, key=score, default="")
-    return best if best and score(best) > 0 else ""
+    if best and score(best) > 0:
+        return best
+    return ""
 
 
 def name_share(values: Sequence[str]) -> float:

@@ -61,7 +61,9 @@ def own_pieces(root: Any, left_out: Counter[str]) -> list[Piece]:
     follow them.
     """
     body = root.find("body")
-    pieces = pieces_of(root if body is None else body)
+    if body is None:
+        body = root
+    pieces = pieces_of(body)
     is_own = _Chosen(root).which(pieces)
     if not _is_enough(pieces, is_own):
         left_out[READ_WHOLE] += 1
@@ -87,7 +89,10 @@ class _Chosen:
         if found is not None:
             for element in found.body.iter("*"):
                 is_inside = element.tag in ("del", "hi", "ref")  # a line of text
-                element.tail = (element.tail or "") if is_inside else f" {element.tail or ''}"
+                if is_inside:
+                    element.tail = element.tail or ""
+                else:
+                    element.tail = f" {element.tail or ''}"
             lines = [" ".join(all_text(line).split()) for line in found.body.iter("*")]
 
         self._lines = {line.casefold() for line in lines}
@@ -101,7 +106,12 @@ class _Chosen:
         Of those that say the same, as teasers do, as many count as its text has: those of fewest
         links, and next to others.
         """
-        words = [[] if piece.level else _words_of(piece) for piece in pieces]
+        words: list[list[str]] = []
+        for piece in pieces:
+            if piece.level:
+                words.append([])
+            else:
+                words.append(_words_of(piece))
         is_own = [
             bool(several) and self._has(piece, several)
             for piece, several in zip(pieces, words, strict=True)
@@ -132,6 +142,7 @@ class _Chosen:
 
 
 def _distance(place: int, others: Sequence[int]) -> int:
+    """Return how far the nearest of other places is away."""
     return min((abs(place - other) for other in others), default=0)
 
 
@@ -141,9 +152,14 @@ def _words_of(piece: Piece) -> list[str]:
 
 def _is_enough(pieces: Sequence[Piece], is_own: Sequence[bool]) -> bool:
     """Return whether the pieces chosen are most of the sentences of a page."""
-    lengths = [len(piece.text) if is_prose(piece) else 0 for piece in pieces]
-    kept = sum(length for length, is_kept in zip(lengths, is_own, strict=True) if is_kept)
-    return any(is_own) and kept >= LEAST * sum(lengths)
+    whole = 0
+    kept = 0
+    for piece, is_kept in zip(pieces, is_own, strict=True):
+        if is_prose(piece):
+            whole += len(piece.text)
+            if is_kept:
+                kept += len(piece.text)
+    return any(is_own) and kept >= LEAST * whole
 
 
 def is_prose(piece: Piece) -> bool:
@@ -215,7 +231,11 @@ def _add_between(pieces: Sequence[Piece], is_own: list[bool]) -> None:
         places = list(group)
         first = places[0] - 1
         last = places[-1] + 1
-        if is_kept or first < 0 or last == len(pieces) or len(places) > BETWEEN:
+        if is_kept or first < 0:
+            continue
+        if last == len(pieces):
+            continue
+        if len(places) > BETWEEN:
             continue
         parent = pieces[first].source.getparent()
         if parent is None or parent is not pieces[last].source.getparent():
@@ -288,7 +308,9 @@ def _headlines(root: Any) -> Iterator[str]:
 
         several = stated if isinstance(stated, list) else [stated]
         for thing in several:
-            graph = thing.get("@graph", [thing]) if isinstance(thing, dict) else []
+            graph = []
+            if isinstance(thing, dict):
+                graph = thing.get("@graph", [thing])
             for part in graph if isinstance(graph, list) else []:
                 if isinstance(part, dict) and isinstance(part.get("headline"), str):
                     yield " ".join(part["headline"].split())
@@ -302,7 +324,9 @@ def _window_title(root: Any, facts: dict[str, str]) -> str:
 
 def _without_site(title: str, facts: dict[str, str]) -> str:
     site = facts.get("og:site_name") or facts.get("application-name")
-    found = re.fullmatch(rf"(.+?)\s+[|\-–—·:»]\s+{re.escape(site)}", title) if site else None
+    found = None
+    if site:
+        found = re.fullmatch(rf"(.+?)\s+[|\-–—·:»]\s+{re.escape(site)}", title)
     return found[1] if found else title
 
 

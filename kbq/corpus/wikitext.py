@@ -99,7 +99,10 @@ def _said(template: Any, begins_line: bool, left_out: Counter[str]) -> str:
     said = ""
     if not ASIDE.fullmatch(name):
         is_box = begins_line and sum(map(bool, named.values())) >= BOX
-        said = _box(named) if is_box else _inline(name, unnamed, named)
+        if is_box:
+            said = _box(named)
+        else:
+            said = _inline(name, unnamed, named)
     left_out["templates"] += not said
     return said
 
@@ -145,7 +148,9 @@ def _inline(name: str, unnamed: list[str], named: dict[str, str]) -> str:
         return ", ".join(BREAK.sub(", ", value.strip("\n *")) for value in unnamed if value)
     if known == "marriage":
         years = "–".join(value for value in unnamed[1:3] if value)
-        return f"{unnamed[0]} ({years})" if years else " ".join(unnamed[:1])
+        if years:
+            return f"{unnamed[0]} ({years})"
+        return " ".join(unnamed[:1])
 
     return " ".join(value for value in unnamed if value) or named.get("1", "")
 
@@ -174,5 +179,7 @@ def _date(unnamed: list[str]) -> str:
     year, *rest = numbers
     if rest and not 1 <= int(rest[0]) <= 12:
         return year
-    month = [month_name[int(rest[0])]] if rest else []
+    month = []
+    if rest:
+        month = [month_name[int(rest[0])]]
     return " ".join([*map(str, map(int, rest[1:2])), *month, year])

@@ -92,7 +92,9 @@ class IndexEntry:
         """What decides its hits, beside the shards: `exact`, or its kind with all that it was made
         for.
         """
-        return self.kind if self.kind == "exact" else f"{self.part}, {self.probes} cells"
+        if self.kind == "exact":
+            return self.kind
+        return f"{self.part}, {self.probes} cells"
 
     @property
     def part(self) -> str:
@@ -101,8 +103,13 @@ class IndexEntry:
         An index with another filter, or for other queries, has another folder, so that the index in
         use stays until the manifest names the new one. Disk indexes do not depend on queries.
         """
-        above = "" if self.filter is None else f"-above{self.filter!r}"
-        learned = f"-for-{self.asked}" if self.kind != "disk" and self.asked else ""
+        if self.filter is None:
+            above = ""
+        else:
+            above = f"-above{self.filter!r}"
+        learned = ""
+        if self.kind != "disk" and self.asked:
+            learned = f"-for-{self.asked}"
         return f"{self.kind}{above}{learned}"
 
 
@@ -152,13 +159,17 @@ class Manifest:
         vectors = [entry.part for entry in entries if entry.kind != "exact"]
         parts = [*sparta, *[IMPORTED] * (IMPORTED in vectors)]
         for shard in self.shards:
-            within = [*[BM25] * self.bm25, *sparta, *(vectors if shard.size.rows else ())]
+            within = [*[BM25] * self.bm25, *sparta]
+            if shard.size.rows:
+                within += vectors
             parts += [f"{shard.name}/{part}" for part in within]
         return parts
 
     @property
     def next_shard(self) -> int:
-        return max((int(shard.name.removeprefix("shard-")) + 1 for shard in self.shards), default=0)
+        """Return the number of the next shard, which no earlier one has."""
+        numbers = [int(shard.name.removeprefix("shard-")) for shard in self.shards]
+        return max(numbers, default=-1) + 1
 
     @property
     def entries(self) -> tuple[IndexEntry, ...]:
@@ -168,7 +179,9 @@ class Manifest:
     def available(self) -> tuple[IndexEntry, ...]:
         """The indexes that a query can use, with exact search, for which nothing is built."""
         has_exact = self.has_codes or any(entry.kind == "exact" for entry in self.entries)
-        return self.entries if has_exact else (*self.entries, IndexEntry())
+        if has_exact:
+            return self.entries
+        return *self.entries, IndexEntry()
 
     @property
     def has_codes(self) -> bool:
@@ -190,7 +203,9 @@ class Manifest:
                 f"{folder} has no {kind} index, only {' and '.join(by_kind)}: "
                 f"build it with `kbq index vectors {folder} --kind {kind}`"
             )
-        return self.index if kind is None else by_kind[kind]
+        if kind is None:
+            return self.index
+        return by_kind[kind]
 
     def with_shards(self, shards: Sequence[ShardEntry], corpus: str) -> "Manifest":
         """Return the manifest with another corpus, and without SPARTA, which the new shards lack."""
@@ -365,6 +380,7 @@ def refuse_strange_parts(folder: Path) -> None:
 
 
 def _why_not(folder: Path) -> str:
+    """Return why a folder is not a knowledge base, and what to do."""
     if (folder / STATE).exists():
         return (
             f"{folder} is not a complete knowledge base, its build is running or was stopped: "
@@ -372,7 +388,9 @@ def _why_not(folder: Path) -> str:
         )
 
     if folder.exists():
-        what = f"has no {MANIFEST}" if folder.is_dir() else "is a file, not a folder"
+        what = "is a file, not a folder"
+        if folder.is_dir():
+            what = f"has no {MANIFEST}"
         return (
             f"{folder} is not a knowledge base ({what}): make one in a new folder with `kbq build "
             "CORPUS KB`"

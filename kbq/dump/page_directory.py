@@ -65,7 +65,9 @@ class Pages:
             )
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
-        return (shard.metadata_of(page) for shard in self._shards for page, _ in shard.live_ids())
+        for shard in self._shards:
+            for page, _ in shard.live_ids():
+                yield shard.metadata_of(page)
 
     def place(self, page_id: str) -> PagePlace | None:
         places = self._table.places(page_id)  # nearly always one at most
@@ -98,7 +100,9 @@ class Pages:
     def page(self, page_id: str) -> Page | None:
         """Return a page as it was indexed, or None if it is unknown."""
         place = self.place(page_id)
-        return None if place is None else self._shards[place.shard].page(place.page)
+        if place is None:
+            return None
+        return self._shards[place.shard].page(place.page)
 
     def text_of(self, page_id: str, paragraph: int | None) -> str | None:
         """Return a paragraph by the corpus's number, by default the page's first, or None if there
@@ -120,7 +124,9 @@ class Titles:
     def page(self, text: str) -> PageValue | None:
         """Return the only page with this title, or None."""
         pages = self.pages(text)
-        return pages[0] if len(pages) == 1 else None
+        if len(pages) == 1:
+            return pages[0]
+        return None
 
     def pages(self, text: str) -> list[PageValue]:
         """Return the pages with this title."""
@@ -142,12 +148,13 @@ class _Table:
 
     def __init__(self, shards: Sequence[Shard], names: Iterable[str]) -> None:
         pages = [np.flatnonzero(shard.live_pages()) for shard in shards]
+        sizes = [len(of_shard) for of_shard in pages]
         numbers = np.concatenate([*pages, np.empty(0, np.int64)])
         keys = np.fromiter(map(_key, names), np.uint64, len(numbers))
         order = np.argsort(keys, kind="stable")
         self._keys = keys[order]
         self._pages = numbers[order]
-        self._shards = np.repeat(np.arange(len(pages)), [len(page) for page in pages])[order]
+        self._shards = np.repeat(np.arange(len(pages)), sizes)[order]
 
     def places(self, name: str) -> list[PagePlace]:
         """Return the pages whose name has the same digest; once in 2^64 pairs, it is another name."""

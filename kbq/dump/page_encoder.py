@@ -94,7 +94,9 @@ class PageEncoder:
         kept = (logits > config.filter_threshold) | best
         opens, closes = ((batch.logits > config.edge_threshold) | best[:, :, None]).unbind(dim=2)
         flags = kept * KEPT + opens * OPENS + closes * CLOSES
-        places = kept.flatten().nonzero()[:, 0] if self._chooses_first else None
+        places = None
+        if self._chooses_first:
+            places = kept.flatten().nonzero()[:, 0]
         flat = [part.flatten(0, 1) for part in (batch.vectors, logits[..., None], flags[..., None])]
         if places is not None:
             flat = [part[places] for part in flat]
@@ -124,7 +126,9 @@ class _Batch(NamedTuple):
             np.flatnonzero(tokens[:, -1] & KEPT) if self.places is None else self.places.numpy()
         )
         window, token = np.divmod(places, self.width)
-        return self.members[window], token, tokens[places] if self.places is None else tokens
+        if self.places is None:
+            tokens = tokens[places]
+        return self.members[window], token, tokens
 
 
 def _in_order(

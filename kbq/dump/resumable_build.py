@@ -82,7 +82,9 @@ def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
             "folder"
         )
 
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    names = []
+    if folder.is_dir():
+        names = [path.name for path in folder.iterdir()]
     if names and not any(name == STATE or is_left_of(name, STATE) for name in names):
         raise KnowledgeBaseError(
             f"{folder} is not empty, and holds no unfinished build: choose another folder"
@@ -195,6 +197,7 @@ def _blocks(pages: Iterable[Page]) -> Iterator[list[Page]]:
 
 
 def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
+    """Return how far a build has come, or a fresh state if none was stopped."""
     path = folder / STATE
     fresh = BuildState(model.config.phrase_fingerprint, first_shard)
     if not path.exists():
@@ -221,7 +224,10 @@ def _refuse_other_corpus(folder: Path, state: BuildState, digest: str) -> None:
 
 
 def _how_to_restart(folder: Path, first_shard: int) -> str:
-    return f"delete {folder / STATE if first_shard else 'the folder'} to start over"
+    what = "the folder"
+    if first_shard:
+        what = str(folder / STATE)
+    return f"delete {what} to start over"
 
 
 def _total(state: BuildState) -> Counts:

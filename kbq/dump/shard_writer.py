@@ -95,6 +95,7 @@ class ShardWriter:
     def append(
         self, pages: Sequence[Page], digests: Sequence[bytes], encoded: EncodedParagraphs
     ) -> None:
+        """Write pages with their encoded paragraphs behind those that are there."""
         paragraphs = [paragraph for page in pages for paragraph in page.paragraphs]
         self.texts["ids"].append([page.page_id for page in pages])
         self.texts["titles"].append([page.title for page in pages])
@@ -147,7 +148,10 @@ class ShardWriter:
             array.abandon()
 
     def _arrays(self) -> list[GrowingArray]:
-        texts = [array for texts in self.texts.values() for array in (texts.bytes, texts.ends)]
+        arrays = [*self.per_row.values(), *self.per_paragraph.values(), self.page_digests]
+        for texts in self.texts.values():
+            arrays += [texts.bytes, texts.ends]
+        return arrays
         return [*self.per_row.values(), *self.per_paragraph.values(), self.page_digests, *texts]
 
 

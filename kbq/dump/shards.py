@@ -87,7 +87,8 @@ class GrowingArray:
         """Keep the first `rows` rows; a run that was killed wrote the others."""
         self._file.truncate(HEADER + rows * self.row_bytes)
         self._file.seek(0)
-        self._file.write(b"\0" * HEADER if rows == 0 else b"")
+        if rows == 0:
+            self._file.write(b"\0" * HEADER)
         self._file.seek(0, os.SEEK_END)
 
     def sync(self) -> None:
@@ -172,7 +173,10 @@ class Texts:
         """Map the files. Raises OSError or ValueError if one is missing or damaged."""
         ends = open_array(folder / f"{name}.npy", np.int64)
         data = open_array(folder / f"{name}.bin", np.uint8)
-        if len(data) != (ends[-1] if len(ends) else 0):
+        bytes_said = 0
+        if len(ends):
+            bytes_said = int(ends[-1])
+        if len(data) != bytes_said:
             raise ValueError("its files differ in length")
         refuse_descending(name, ends, len(data))
         return cls(ends, data)
@@ -181,7 +185,10 @@ class Texts:
         return len(self._ends)
 
     def __getitem__(self, index: int) -> str:
-        return self._read(index, self._ends[index - 1] if index else 0, self._ends[index])
+        begin = 0
+        if index:
+            begin = self._ends[index - 1]
+        return self._read(index, begin, self._ends[index])
 
     def bytes_between(self, first: int, stop: int) -> int:
         """Return how many bytes the texts from `first` to before `stop` have.
@@ -384,7 +391,10 @@ class Shard:
             self.paragraph_pages,
             self.paragraph_tokens,
         )
-        last = int(self.paragraph_rows[-1]) if len(self.paragraph_rows) else len(self)
+        if len(self.paragraph_rows):
+            last = int(self.paragraph_rows[-1])
+        else:
+            last = len(self)
         rows = {last, len(self), *map(len, per_row)}
         paragraphs = {len(self.texts), *map(len, per_paragraph)}
         pages = {len(self.ids), len(self.titles), len(self.metadata), len(self.page_digests)}
@@ -450,7 +460,9 @@ class Shard:
     def filled(self) -> Bools:
         """Whether a search may find something in each paragraph. Shape: (paragraphs,)."""
         has_rows: Bools = self.paragraph_sizes() > 0
-        return has_rows if self.shown is None else has_rows & self.shown
+        if self.shown is None:
+            return has_rows
+        return has_rows & self.shown
 
     def title_of(self, paragraph: int) -> str:
         return self.titles[int(self.paragraph_pages[paragraph])]
@@ -471,7 +483,8 @@ class Shard:
         """
         page = int(self.paragraph_pages[paragraph])
         number = int(self.paragraph_numbers[paragraph])
-        text = self.texts[paragraph] if text is None else text
+        if text is None:
+            text = self.texts[paragraph]
         start, end = characters or (0, len(text))
         if not 0 <= start <= end <= len(text):
             problem = (
@@ -498,7 +511,10 @@ class Shard:
     def show_only(self, pages: Bools) -> None:
         """Let no phrase open or close outside of these pages. Shape: (pages,)."""
         shown = pages[self.paragraph_pages]
-        self.shown = shown if self.live is None else shown & self.live
+        if self.live is None:
+            self.shown = shown
+        else:
+            self.shown = shown & self.live
         self.edges = self.edges * self.shown_rows()
 
     def shown_rows(self) -> Bools:
@@ -513,7 +529,9 @@ class Shard:
         )
 
     def count_shown(self) -> int:
-        return len(self) if self.shown is None else int(self.shown_rows().sum())
+        if self.shown is None:
+            return len(self)
+        return int(self.shown_rows().sum())
 
     def rows_above(self, threshold: float | None) -> Rows:
         """Return the rows above a filter logit and the best of each paragraph, or all if None; no

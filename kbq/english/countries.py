@@ -91,6 +91,9 @@ def country_of(words: str, relation: str = "") -> str:
     >>> country_of("usa"), country_of("american", "citizenship"), country_of("german", "native language")
     ('united states', 'united states', '')
     """
-    if country := named_country(words):
+    country = named_country(words)
+    if country:
         return country
-    return "" if _OTHER_ADJECTIVES.search(relation.casefold()) else _compared()[1].get(words, "")
+    if _OTHER_ADJECTIVES.search(relation.casefold()):
+        return ""
+    return _compared()[1].get(words, "")

@@ -252,8 +252,11 @@ DateValue(edtf='190X', precision=8, julian=False))
     text = " ".join(seen(text).split())
     before = seen(before[-80:])
     text = re.sub(r" ([,.]) ?", r"\1 ", text)
-    if two := _OR_BEHIND.match(behind):
-        return _of_two(text + two[0].strip()) if "/" in two[0] else None
+    two = _OR_BEHIND.match(behind)
+    if two:
+        if "/" in two[0]:
+            return _of_two(text + two[0].strip())
+        return None
     if two_styles := next(filter(None, (form.fullmatch(text) for form in _TWO_STYLES)), None):
         return _of_two_styles(two_styles)
     own = _OWN_STYLE.fullmatch(text)
@@ -277,10 +280,17 @@ DateValue(edtf='190X', precision=8, julian=False))
 def _of_two_styles(two: re.Match[str]) -> DateValue | None:
     """Return the day of two calendars in the Gregorian one, if both are the same day."""
     year = two["year"] or ""
-    first, second = (f"{part} {year}".strip() for part in (two["first"], two["second"]))
-    new, old = (first, second) if two["old"] else (second, first)
+    first = f"{two['first']} {year}".strip()
+    second = f"{two['second']} {year}".strip()
+    new = second
+    old = first
+    if two["old"]:
+        new = first
+        old = second
     found = _read(new, False) or _read(f"{new} {old[-4:]}", False)
-    return found and DateValue(found.edtf, found.precision)
+    if found is None:
+        return None
+    return DateValue(found.edtf, found.precision)
 
 
 def _of_style(found: DateValue, style: re.Match[str]) -> DateValue:
@@ -300,7 +310,8 @@ def _dated(text: str, before: str, behind: str, is_date: bool) -> DateValue | No
     )
     if bound or _BOUND_BEHIND.match(behind) or re.search("[0-9] ?/ ?$", before):
         return None
-    if (era := _ERA_BEHIND.match(behind)) and re.search("[0-9]$", text):
+    era = _ERA_BEHIND.match(behind)
+    if era and re.search("[0-9]$", text):
         text = f"{text} {era[1]}"
     mark = ""
     if (
@@ -343,21 +354,27 @@ def date_around(text: str, start: int, end: int) -> tuple[int, int]:
 def date_of_cell(text: str) -> DateValue | None:
     """Return the date in a cell of a table, perhaps in a form of computers: ISO, EDTF, or a number."""
     text = " ".join(seen(text).split())
-    if number := _FLOAT.fullmatch(text):
+    number = _FLOAT.fullmatch(text)
+    if number:
         text = number[1]
-    if typed := _TYPED.fullmatch(text):
+    typed = _TYPED.fullmatch(text)
+    if typed:
         text = typed[1]
-    if wikibase := _WIKIBASE.fullmatch(text):
+    wikibase = _WIKIBASE.fullmatch(text)
+    if wikibase:
         return _of_wikibase(*wikibase.groups())
     text = _UNKNOWN.sub("", _ZONE.sub("", text))
-    if supplied := _SUPPLIED.fullmatch(text):
+    supplied = _SUPPLIED.fullmatch(text)
+    if supplied:
         text = supplied[1]
-    if twice := _TWICE.fullmatch(text):
+    twice = _TWICE.fullmatch(text)
+    if twice:
         both = [found for part in twice.groups() if (found := date_of_cell(part))]
         if len(both) == 2 and dates_agree(*both):
             return max(both, key=lambda one: one.precision)
     text = _CLOCK.sub("", text).removeprefix("+")
-    if basic := _BASIC.fullmatch(text):
+    basic = _BASIC.fullmatch(text)
+    if basic:
         text = "-".join(basic.groups())
     if _EDTF.fullmatch(text):
         return _of_edtf(text)
@@ -382,7 +399,9 @@ def day_in_words(edtf: str) -> str:
     """
     year, month, day = edtf.rstrip("~?").split("-")
     written = f"{int(day)} {_NAMES.split('|')[int(month) - 1]} {int(year)}"
-    return f"about {written}" if edtf.endswith("~") else written
+    if edtf.endswith("~"):
+        return f"about {written}"
+    return written
 
 
 def gregorian(date: DateValue) -> str:
@@ -396,29 +415,41 @@ def gregorian(date: DateValue) -> str:
 
 
 def _read(text: str, is_date: bool) -> DateValue | None:
-    if days := _DAYS.fullmatch(text):
+    """Return the date that a whole text is, or None."""
+    days = _DAYS.fullmatch(text)
+    if days:
         return _of_days(days)
-    if months := _SPAN.fullmatch(text):
+    months = _SPAN.fullmatch(text)
+    if months:
         return _day_or_longer(int(months["year"]), 0, 0)
     if decade := _DECADES.fullmatch(text):  # the 1900s may be a century
-        return None if decade[1][2] == "0" else _value(f"{decade[1]}X", DECADE)
-    if century := _CENTURIES.fullmatch(text):
+        if decade[1][2] == "0":
+            return None
+        return _value(f"{decade[1]}X", DECADE)
+    century = _CENTURIES.fullmatch(text)
+    if century:
         number = int(century["number"] or _ORDINALS.split("|").index(century["word"].lower()) + 1)
         sign = "-" if century["before"] else ""
-        return _value(f"{sign}{number - 1:02}XX", CENTURY) if 1 <= number <= 21 else None
+        if 1 <= number <= 21:
+            return _value(f"{sign}{number - 1:02}XX", CENTURY)
+        return None
     if _TWO_YEARS.fullmatch(text):
         return _of_two(text)
     text = _CLOCK.sub("", text)
     if re.fullmatch(r"\+?-?[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         return _of_edtf(text.removeprefix("+"))
-    if numeric := _NUMERIC.fullmatch(text):
+    numeric = _NUMERIC.fullmatch(text)
+    if numeric:
         first = int(numeric[1])
         second = int(numeric[3])
         year = int(numeric[4])
         day, month = (first, second) if first > 12 else (second, first)
-        return _day_or_longer(year, month, day) if first == second or day > 12 else None
+        if first == second or day > 12:
+            return _day_or_longer(year, month, day)
+        return None
     for form in _DATES:
-        if found := form.fullmatch(text):
+        found = form.fullmatch(text)
+        if found:
             return _named(found.groupdict(), is_date)
     return None
 
@@ -426,9 +457,16 @@ def _read(text: str, is_date: bool) -> DateValue | None:
 def _of_days(days: re.Match[str]) -> DateValue | None:
     """Return the month or year of several days: 7–8 May 1945 is in May 1945."""
     last = days["month"] or days["month_second"] or days["month_first"]
-    first = days["month_of_one"] or (days["month_first"] if days["month_second"] else last)
+    first = last
+    if days["month_second"]:
+        first = days["month_first"]
+    if days["month_of_one"]:
+        first = days["month_of_one"]
     numbers = {SHORT_MONTHS.index(month[:3].title()) + 1 for month in (first, last)}
-    return _day_or_longer(int(days["year"]), numbers.pop() if len(numbers) == 1 else 0, 0)
+    month = 0
+    if len(numbers) == 1:
+        month = numbers.pop()
+    return _day_or_longer(int(days["year"]), month, 0)
 
 
 def _of_two(text: str) -> DateValue | None:
@@ -438,22 +476,31 @@ def _of_two(text: str) -> DateValue | None:
         return None
     first = found[1]
     second = first[: max(0, len(first) - len(found[2]))] + found[2]
-    if len(second) != len(first) or not 0 < int(second) - int(first) < 100:
+    if len(second) != len(first):
+        return None
+    if not 0 < int(second) - int(first) < 100:
         return None
     first = f"{int(first):04}"
     second = f"{int(second):04}"
     if first[:3] == second[:3]:
         return _value(f"{first[:3]}X", DECADE)
-    return _value(f"{first[:2]}XX", CENTURY) if first[:2] == second[:2] else None
+    if first[:2] == second[:2]:
+        return _value(f"{first[:2]}XX", CENTURY)
+    return None
 
 
 def _of_edtf(text: str) -> DateValue | None:
     """Return a date in ISO or EDTF; 00 stands for unknown parts."""
-    mark = text[-1] if text[-1] in "~?" else ""
+    mark = ""
+    if text[-1] in "~?":
+        mark = text[-1]
     sign = "-" if text.startswith("-") else ""
     year, *rest = text.strip("-~?").split("-")
     if "X" in year:
-        return _value(sign + year, DECADE if year.count("X") == 1 else CENTURY)
+        precision = CENTURY
+        if year.count("X") == 1:
+            precision = DECADE
+        return _value(sign + year, precision)
     if rest == ["00"]:  # 1999-00 is a season
         return None
     month, day = (*map(int, rest), 0, 0)[:2]
@@ -473,7 +520,10 @@ def _of_wikibase(
     number = int(year)
     minus = "-" if sign == "-" else ""
     if precision in ("7", "8"):
-        digits = f"{(number - 1) // 100:02}XX" if precision == "7" else f"{number // 10:03}X"
+        if precision == "7":
+            digits = f"{(number - 1) // 100:02}XX"
+        else:
+            digits = f"{number // 10:03}X"
         return _value(minus + digits, int(precision))
     parts = (
         [int(month), int(day)]
@@ -482,11 +532,19 @@ def _of_wikibase(
         if precision == "10"
         else [0, 0]
     )
-    found = _day_or_longer(1 - number if minus else number, parts[0], parts[1])
-    return None if found is None else with_parts(found, julian=True) if julian else found
+    astronomical = number
+    if minus:
+        astronomical = 1 - number
+    found = _day_or_longer(astronomical, parts[0], parts[1])
+    if found is None:
+        return None
+    if julian:
+        return with_parts(found, julian=True)
+    return found
 
 
 def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
+    """Return the date of named parts: its month may be a word or a Roman number."""
     year = int(parts["year"] or parts.get("ad") or parts.get("of_era") or 0)
     if not year and not parts["year"]:
         return None
@@ -501,10 +559,14 @@ def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
         if month.isdigit()
         else SHORT_MONTHS.index(month[:3].title()) + 1
     )
-    if roman := parts.get("roman"):
+    roman = parts.get("roman")
+    if roman:
         number = _ROMAN.index(roman) + 1
     day = int(parts.get("day") or 0)
-    named = _day_or_longer(year, number, day, "~" if parts.get("circa") else "")
+    mark = ""
+    if parts.get("circa"):
+        mark = "~"
+    named = _day_or_longer(year, number, day, mark)
     weekday = parts.get("weekday")
     if named and weekday:
         since_monday = (int(_gregorian_day(year, number, day, named.julian).astype(int)) + 3) % 7
@@ -521,28 +583,43 @@ def _day_or_longer(year: int, month: int, day: int, mark: str = "") -> DateValue
         return None
     if not day:
         return _value(f"{_year(year)}-{month:02}{mark}", MONTH)
-    leaps = year % 4 == 0 if (year, month, day) < GREGORIAN else calendar.isleap(year)
+    if (year, month, day) < GREGORIAN:
+        leaps = year % 4 == 0
+    else:
+        leaps = calendar.isleap(year)
     days = (
         29 if month == 2 and leaps else (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
     )
-    return _value(f"{_year(year)}-{month:02}-{day:02}{mark}", DAY) if 1 <= day <= days else None
+    if 1 <= day <= days:
+        return _value(f"{_year(year)}-{month:02}-{day:02}{mark}", DAY)
+    return None
 
 
 def _year(year: int) -> str:
-    return f"{'-' if year < 0 else ''}{abs(year):04}"
+    sign = ""
+    if year < 0:
+        sign = "-"
+    return f"{sign}{abs(year):04}"
 
 
 def _value(edtf: str, precision: int) -> DateValue:
     """Return a date in the calendar of its time."""
     sign, digits, rest = re.match(r"(-?)([0-9X]{4})(?:-([0-9]{2}(?:-[0-9]{2})?))?", edtf).groups()  # type: ignore[union-attr]
-    month, day = (*map(int, (rest or "").split("-") if rest else ()), 0, 0)[:2]
+    month = 0
+    day = 0
+    if rest:
+        month, day = map(int, [*rest.split("-"), "0"][:2])
     year = int(digits.replace("X", "0"))
-    first = GREGORIAN if day else GREGORIAN[:2] if month else GREGORIAN[:1]
-    is_julian = bool(sign) or (year, month, day)[: len(first)] < first
+    known = 1 + bool(month) + bool(day)  # parts of the date
+    is_julian = bool(sign) or (year, month, day)[:known] < GREGORIAN[:known]
     return DateValue(edtf, precision, is_julian)
 
 
 def _gregorian_day(year: int, month: int, day: int, is_julian: bool) -> np.datetime64:
-    century = (year - (month < 3)) // 100
-    behind = century - century // 4 - 2 if is_julian else 0
-    return np.datetime64(f"{_year(year)}-{month:02}", "D") + np.timedelta64(day - 1 + behind, "D")
+    """Return a day, which may be one of the Julian calendar, in the Gregorian one."""
+    days_behind = 0
+    if is_julian:
+        century = (year - (month < 3)) // 100
+        days_behind = century - century // 4 - 2
+    month_begins = np.datetime64(f"{_year(year)}-{month:02}", "D")
+    return month_begins + np.timedelta64(day - 1 + days_behind, "D")

@@ -37,7 +37,9 @@ def is_own_name(subject: str, value: Sequence[str]) -> bool:
     its order.
     """
     name = normalised(IN_BRACKETS.sub("", subject)).split()
-    words = list(value[1:] if value[0] in TITLES and len(value) > 1 else value)
+    words = list(value)
+    if words[0] in TITLES and len(words) > 1:
+        words = words[1:]
     return any(name[first : first + len(words)] == words for first in range(len(name)))
 
 

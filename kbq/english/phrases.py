@@ -118,7 +118,9 @@ def conjuncts(
     items = [text[slice(*place)] for place in found]
     if is_upper and things in ("kin", "persons") and _share_a_surname(items):
         return [(found[0][0], found[-1][1])]
-    return found if not is_upper or _are_items(items, things, is_name) else [(start, end)]
+    if not is_upper or _are_items(items, things, is_name):
+        return found
+    return [(start, end)]
 
 
 def _share_a_surname(items: Sequence[str]) -> bool:
@@ -128,7 +130,9 @@ def _share_a_surname(items: Sequence[str]) -> bool:
 
 def _are_items(items: Sequence[str], things: Things, is_name: IsName) -> bool:
     """Whether capitalised items are each a thing, and not together the name of one."""
-    if things == "places" or all(_is_known(item) or is_name(item) for item in items):
+    if things == "places":
+        return True
+    if all(_is_known(item) or is_name(item) for item in items):
         return True
     are_long = [bool(BLANKS.search(item)) for item in items]
     if all(are_long):
@@ -171,6 +175,7 @@ def with_names_as_words(text: str, things: Things) -> str:
 
 @cache
 def _fixed_names() -> re.Pattern[str]:
+    """Return what matches names with "and" in them, also written with "&" or "'n'"."""
     lines = FIXED_NAMES.read_text("utf-8").splitlines()
     names = [line for line in lines if not line.startswith("#")]
     countries = [
@@ -194,21 +199,29 @@ def _within(text: str, start: int, end: int) -> list[tuple[int, int]]:
     is_list = ENDS_A_LIST.search(text, start, end) and all(
         _is_item(text[slice(*place)], text[start].isupper()) for place in places
     )
-    return [_without_article(text, *place) for place in places] if is_list else [(start, end)]
+    if is_list:
+        return [_without_article(text, *place) for place in places]
+    return [(start, end)]
 
 
 def _items_behind(text: str, end: int, is_upper: bool) -> list[tuple[int, int]]:
+    """Return the places of the items of a list that follow a phrase."""
     items: list[tuple[int, int]] = []
     is_last = False
     while not is_last and (separator := SEPARATOR.match(text, end)):
         begin, _ = _without_article(text, separator.end(), len(text))
-        item = (NAME if is_upper else ITEM).match(text, begin)
+        pattern = ITEM
+        if is_upper:
+            pattern = NAME
+        item = pattern.match(text, begin)
         stops = [
             found.start()
             for form in (ENDS_A_LIST, ENDS_AN_ITEM)
             if item and (found := form.search(item.group()))
         ]
-        stop = begin + min([len(item.group()), *stops]) if item else begin
+        stop = begin
+        if item:
+            stop = begin + min([len(item.group()), *stops])
         if not _is_item(text[begin:stop], is_upper):
             break
         items.append((begin, stop))
@@ -219,6 +232,7 @@ def _items_behind(text: str, end: int, is_upper: bool) -> list[tuple[int, int]]:
 
 
 def _items_before(text: str, start: int, is_upper: bool) -> list[tuple[int, int]]:
+    """Return the places of the items of a list that precede a phrase."""
     items: list[tuple[int, int]] = []
     while separator := SEPARATOR_BEFORE.search(text[:start]):
         stop = separator.start()
@@ -228,7 +242,10 @@ def _items_before(text: str, start: int, is_upper: bool) -> list[tuple[int, int]
             for found in form.finditer(text, max(0, begin - 1), stop):
                 begin = max(begin, found.end() + (form is ENDS_AN_ITEM))
 
-        last = (LAST_NAME if is_upper else LAST_FIXED_NAME).search(text, begin, stop)
+        pattern = LAST_FIXED_NAME
+        if is_upper:
+            pattern = LAST_NAME
+        last = pattern.search(text, begin, stop)
         begin = last.start() if last else begin
         if not _is_item(text[begin:stop], is_upper):
             break
@@ -251,7 +268,9 @@ def _is_item(item: str, is_upper: bool) -> bool:
 
 def _without_article(text: str, start: int, end: int) -> tuple[int, int]:
     article = ARTICLE.match(text, start, end)
-    return (article.end() if article else start), end
+    if article:
+        start = article.end()
+    return start, end
 
 
 def each_of_several(
@@ -273,7 +292,10 @@ def each_of_several(
         yield answer
     for start, end in places:
         if (start, end) != own:
-            chance = None if answer.probability is None else ITEM_SHARE * answer.probability
+            if answer.probability is None:
+                chance = None
+            else:
+                chance = ITEM_SHARE * answer.probability
             yield replace(_cut(answer, start, end), probability=chance)
 
 
@@ -284,9 +306,9 @@ def first_of_several(answer: Answer) -> Answer:
     """
     hidden = with_names_as_words(answer.context, "persons")
     item = _cut(answer, *_within(hidden, answer.start, answer.end)[0])
-    return (
-        item if item.end < answer.end and (item.text[0].islower() or " " in item.text) else answer
-    )
+    if item.end < answer.end and (item.text[0].islower() or " " in item.text):
+        return item
+    return answer
 
 
 def whole_name_with_and(answer: Answer) -> Answer:
@@ -294,7 +316,9 @@ def whole_name_with_and(answer: Answer) -> Answer:
     of "rock".
     """
     place = whole_fixed_name(answer.context, answer.start, answer.end)
-    return answer if place == (answer.start, answer.end) else _cut(answer, *place)
+    if place == (answer.start, answer.end):
+        return answer
+    return _cut(answer, *place)
 
 
 def with_nouns(answer: Answer) -> Answer:
@@ -308,7 +332,9 @@ def with_nouns(answer: Answer) -> Answer:
         opens = bool(OPENS_A_NOUN.fullmatch(word)) or word.casefold().split("-")[-1] in ADJECTIVES
         if opens or NO_NOUN.fullmatch(word) or not NOUN.fullmatch(word):
             start = answer.start - len("".join(words[len(words) - nouns :]))
-            return _cut(answer, start, answer.end) if opens and 0 < nouns <= MOST_NOUNS else answer
+            if opens and 0 < nouns <= MOST_NOUNS:
+                return _cut(answer, start, answer.end)
+            return answer
     return answer
 
 
@@ -317,7 +343,9 @@ def whole_name(answer: Answer) -> Answer:
     Williams, Jr.".
     """
     rest = REST_OF_A_NAME.match(answer.context, answer.end)
-    return _cut(answer, answer.start, rest.end()) if rest else answer
+    if rest:
+        return _cut(answer, answer.start, rest.end())
+    return answer
 
 
 def whole_quantity(answer: Answer) -> Answer:
@@ -325,7 +353,11 @@ def whole_quantity(answer: Answer) -> Answer:
     sea level".
     """
     found = quantity_around(answer.context, answer.start, answer.end)
-    if found.quantity is None or found.start > answer.start or found.end < answer.end:
+    if found.quantity is None:
+        return answer
+    if found.start > answer.start:
+        return answer
+    if found.end < answer.end:
         return answer
     return _cut(answer, found.start, found.end)
 
@@ -340,7 +372,9 @@ def bare_name(answer: Answer) -> Answer:
     States".
     """
     article = BARE.match(answer.context, answer.start, answer.end)
-    return _cut(answer, article.end(), answer.end) if article else answer
+    if article:
+        return _cut(answer, article.end(), answer.end)
+    return answer
 
 
 def _cut(answer: Answer, start: int, end: int) -> Answer:
@@ -356,5 +390,8 @@ def compared_words(text: str) -> str:
     >>> compared_words("The Beatles"), compared_words("Simon & Garfunkel"), compared_words("Grade A")
     ('beatles', 'simon and garfunkel', 'grade a')
     """
-    text = html.unescape(text.strip()) if "&" in text else text.strip()
+    if "&" in text:
+        text = html.unescape(text.strip())
+    else:
+        text = text.strip()
     return normalised(_ARTICLE.sub("", _AND.sub(" and ", text), count=1))

@@ -118,7 +118,9 @@ def _unit_pattern(is_prefix: bool) -> str:
     ways = [re.escape(form).replace(r"\ ", r"\s") for form in sorted(forms, key=len, reverse=True)]
     # "12 in 1990" is no length, but "12 in long" is one.
     preposition = r"(?:(?<!\sin)(?<!-in)|(?!\s+(?!(?:long|wide|tall|high|deep|thick|by|x)\b)\w))"
-    return "|".join(ways) if is_prefix else rf"(?:{'|'.join(ways)})(?![^\W_]){preposition}"
+    if is_prefix:
+        return "|".join(ways)
+    return rf"(?:{'|'.join(ways)})(?![^\W_]){preposition}"
 
 
 def _of_one(names: str) -> str:
@@ -253,7 +255,8 @@ Quantity(number='79', unit='in', about=False, bound='', to='', is_counted=False)
     text = text.strip()
     if len(text) > LONGEST:
         return None
-    if compound := _compound(text):
+    compound = _compound(text)
+    if compound:
         return compound
     found = _patterns()[1].match(text)
     if not found:
@@ -265,7 +268,11 @@ Quantity(number='79', unit='in', about=False, bound='', to='', is_counted=False)
     noun = (
         _COUNTED.fullmatch(text, found.end()) if counts_anything and not found["suffix"] else None
     )
-    if not noun or not noun["noun"].islower() or _NO_NOUN.match(noun["noun"]):
+    if not noun:
+        return None
+    if not noun["noun"].islower():
+        return None
+    if _NO_NOUN.match(noun["noun"]):
         return None
     number = _quantity(found, counts_anything)
     if number is None or number.unit:
@@ -360,7 +367,9 @@ _SIGNS = {'"': "in", "”": "in", "″": "in", "''": "in"}
 def _quantity(found: re.Match[str], counts_anything: bool) -> Quantity | None:
     """Return the quantity of a whole expression."""
     first = _one(found["first"], counts_anything)
-    second = _one(found["second"], counts_anything) if found["second"] else None
+    second = None
+    if found["second"]:
+        second = _one(found["second"], counts_anything)
     if first is None or (found["second"] and second is None):
         return None
     bound, about, sign = _words_of(found)
@@ -378,7 +387,9 @@ def _quantity(found: re.Match[str], counts_anything: bool) -> Quantity | None:
     # 3 to 4 million, but 500,000 to 1 million.
     if scaled and Decimal(scaled.number) < Decimal(second.number):
         first = scaled
-    return None if bound else _range(first, second, about)
+    if bound:
+        return None
+    return _range(first, second, about)
 
 
 def _words_of(found: re.Match[str]) -> tuple[Bound, bool, bool]:
@@ -404,13 +415,17 @@ def _range(first: Quantity, second: Quantity, about: bool) -> Quantity | None:
         return None
     low = Decimal(first.number)
     high = Decimal(second.number)
-    return Quantity(first.number, unit, about, to=second.number) if low < high else None
+    if low < high:
+        return Quantity(first.number, unit, about, to=second.number)
+    return None
 
 
 def _one(text: str, counts_anything: bool) -> Quantity | None:
     """Return the quantity of one number with its unit."""
     found = _patterns()[0].fullmatch(text)
-    if not found or _DOUBTFUL.search(text) or (found["words"] and not counts_anything):
+    if not found or _DOUBTFUL.search(text):
+        return None
+    if found["words"] and not counts_anything:
         return None
     if found["money"] and found["unit"]:
         return None
@@ -430,11 +445,14 @@ def _value(found: re.Match[str]) -> Decimal | None:
     """Return the number before its scale and sign."""
     if found["words"]:
         words = _number_of_words(found["words"].lower())
-        return None if words is None else Decimal(words)
+        if words is None:
+            return None
+        return Decimal(words)
     if found["alone"]:
         return Decimal(_FRACTIONS[found["alone"]])
     value = Decimal(re.sub(r"[^0-9]", "", found["whole"]) + (found["part"] or ""))
-    if fraction := (found["fraction"] or "").strip():
+    fraction = (found["fraction"] or "").strip()
+    if fraction:
         if found["part"]:
             return None
         parts = fraction.split("/")
@@ -473,7 +491,10 @@ def _number_of_words(text: str) -> int | None:
             last = 100
             last_scale = size
         else:
-            size = 10 * (_TENS.index(word) + 2) if word in _TENS else _ONES.index(word)
+            if word in _TENS:
+                size = 10 * (_TENS.index(word) + 2)
+            else:
+                size = _ONES.index(word)
             if size >= last or (size == 0 and text != "zero"):
                 return None
             group = group + size
@@ -489,4 +510,6 @@ def _negative(number: str) -> str:
 
 def _plain(number: Decimal) -> str:
     text = f"{number:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if "." in text:
+        return text.rstrip("0").rstrip(".")
+    return text

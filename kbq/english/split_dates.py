@@ -70,7 +70,10 @@ def split_date(text: str, start: int, end: int) -> SplitDate | None:
     >>> split_date(later, 48, 58)
     """
     day = _DAY.fullmatch(text, start, end)
-    year = None if day else _YEAR.fullmatch(text, start, end)
+    if day:
+        year = None
+    else:
+        year = _YEAR.fullmatch(text, start, end)
     if not (day or year) or _YEAR_BEHIND.match(text, end):
         return None
     sentences = sentence_bounds(text)
@@ -81,7 +84,9 @@ def split_date(text: str, start: int, end: int) -> SplitDate | None:
         year = _year_behind(text, last) or _year_before(text, first, day, last)
     else:
         day = _day_before(text, first, sentences[own][0], start)
-    return _joined(text, day, year) if day and year else None
+    if day and year:
+        return _joined(text, day, year)
+    return None
 
 
 def _joined(text: str, day: re.Match[str], year: re.Match[str]) -> SplitDate | None:
@@ -91,7 +96,9 @@ def _joined(text: str, day: re.Match[str], year: re.Match[str]) -> SplitDate | N
     date = date_of(f"{day[0]}, {year[0]}", before, behind, is_date=True)
     if date is None or date.precision != DAY:
         return None
-    return SplitDate(date, min(day.start(), year.start()), max(day.end(), year.end()))
+    start = min(day.start(), year.start())
+    end = max(day.end(), year.end())
+    return SplitDate(date, start, end)
 
 
 def _year_before(text: str, first: int, day: re.Match[str], last: int) -> re.Match[str] | None:
@@ -99,7 +106,9 @@ def _year_before(text: str, first: int, day: re.Match[str], last: int) -> re.Mat
     sentence of the day ends at `last`.
     """
     years = list(_LIKE_A_YEAR.finditer(text, first, day.start()))
-    year = _YEAR.match(text, years[-1].start()) if years else None
+    year = None
+    if years:
+        year = _YEAR.match(text, years[-1].start())
     if year is None or _LIKE_A_YEAR.search(text, day.end(), last):
         return None
     before = text[first : year.start()]
@@ -112,8 +121,13 @@ def _year_before(text: str, first: int, day: re.Match[str], last: int) -> re.Mat
     is_of_birth = _BIRTH.search(before) and not _BIRTH.search(behind)
     if is_of_birth or _OTHER_TIME.search(_SAME_YEAR.sub("", behind)):
         return None
-    dates = _days_in(text[first + frame.start() if frame else year.end() : day.start()])
-    return year if max(dates, default=(0, 0)) <= _days_in(day[0])[0] else None
+    begin = year.end()
+    if frame:
+        begin = first + frame.start()
+    dates = _days_in(text[begin : day.start()])
+    if max(dates, default=(0, 0)) <= _days_in(day[0])[0]:
+        return year
+    return None
 
 
 def _days_in(text: str) -> list[tuple[int, int]]:
@@ -130,7 +144,9 @@ def _days_in(text: str) -> list[tuple[int, int]]:
 def _year_behind(text: str, last: int) -> re.Match[str] | None:
     """Return the year that the sentence from `last` on says, as "The year was 1867" does."""
     said = _YEAR_SAID.match(text, last)
-    return _YEAR.match(text, said.end()) if said else None
+    if said:
+        return _YEAR.match(text, said.end())
+    return None
 
 
 def _day_before(text: str, first: int, last: int, year: int) -> re.Match[str] | None:
@@ -138,4 +154,6 @@ def _day_before(text: str, first: int, last: int, year: int) -> re.Match[str] | 
     days = list(_DAY.finditer(text, first, last))
     has_a_year = _LIKE_A_YEAR.search(text, first, last)
     is_said = _SAYS_THE_YEAR.fullmatch(text[last:year].lstrip())
-    return days[0] if is_said and len(days) == 1 and not has_a_year else None
+    if is_said and len(days) == 1 and not has_a_year:
+        return days[0]
+    return None

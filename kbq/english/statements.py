@@ -215,7 +215,9 @@ def is_said_of_another(
     """
     own = normalised(subject).split()
     is_named_behind = _names(behind[:AHEAD].partition(".")[0], own, with_pronouns=False)
-    if "name" in relation or (is_named_behind and (not is_kinship or COUPLE.match(behind))):
+    if "name" in relation:
+        return False
+    if is_named_behind and (not is_kinship or COUPLE.match(behind)):
         return False
     if is_kinship:
         named = KIN_OF_NAMED.search(before)

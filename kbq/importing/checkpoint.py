@@ -118,7 +118,10 @@ def read_checkpoint(folder: Path) -> OfficialCheckpoint:
     has_phrases = any(name.startswith(PHRASES) for name in stored)
     if not has_phrases:
         stored = {name: tensor for name, tensor in stored.items() if not name.startswith(FILTER)}
-    _refuse_misfits(folder, stored, shape, (PHRASES, START, END) if has_phrases else (START, END))
+    encoders: tuple[str, ...] = (START, END)
+    if has_phrases:
+        encoders = (PHRASES, START, END)
+    _refuse_misfits(folder, stored, shape, encoders)
     weights = {_own_name(name): tensor.float().contiguous() for name, tensor in stored.items()}
     with explained(folder / WEIGHTS, AGAIN):
         refuse_not_finite(weights)
@@ -210,7 +213,8 @@ def _current_names(stored: Mapping[str, Tensor]) -> NamedTensors:
         if name.startswith(TEACHER):
             continue
         old = next((prefix for prefix in EARLIER if name.startswith(prefix)), "")
-        name = EARLIER[old] + name.removeprefix(old) if old else name
+        if old:
+            name = EARLIER[old] + name.removeprefix(old)
         if not name.partition(".")[2].startswith(UNUSED):
             current[name] = tensor
     return current
@@ -272,7 +276,10 @@ def _refuse_misfits(
     """
     with torch.device("meta"):
         places = {name: tuple(tensor.shape) for name, tensor in Bert(shape).state_dict().items()}
-    expected = {encoder + name: size for encoder in encoders for name, size in places.items()}
+    expected = {}
+    for encoder in encoders:
+        for name, size in places.items():
+            expected[encoder + name] = size
     if PHRASES in encoders:
         expected |= {FILTER + "weight": (2, shape.hidden_size), FILTER + "bias": (2,)}
     for what, names in (
@@ -301,14 +308,17 @@ def _from_pieces(folder: Path) -> FastTokenizer:
     if len(numbers) < len(pieces):
         raise ValueError("a piece occurs twice")
     path = folder / TOKENIZER_CONFIG
-    lower = read_object(path).get("do_lower_case") if path.is_file() else None
+    lower = None
+    if path.is_file():
+        lower = read_object(path).get("do_lower_case")
     if not isinstance(lower, bool):
         lower = not any(piece != piece.lower() for piece in numbers if not piece.startswith("["))
     inner = Tokenizer(WordPiece(numbers, unk_token="[UNK]", max_input_chars_per_word=100))
     inner.normalizer = BertNormalizer(lowercase=lower)
     inner.pre_tokenizer = BertPreTokenizer()
     special = [token for name, token in BERT.items() if name.endswith("_token")]
-    if missing := [token for token in special if token not in numbers]:
+    missing = [token for token in special if token not in numbers]
+    if missing:
         raise ValueError(f"it has no {missing[0]}")
     inner.add_special_tokens(special)
 

@@ -84,7 +84,8 @@ class Codes:
             self.lists = open_array(folder / LISTS, np.int64, 2)
             self.runs = open_array(folder / RUNS, np.int64, 2)
             self.path = folder / LINK
-            if (size := self.path.stat().st_size) != layout.bytes:
+            size = self.path.stat().st_size
+            if size != layout.bytes:
                 raise ValueError(f"index.faiss has {size:,} of {layout.bytes:,} bytes")
             self._refuse_misfits()
             self._bytes = map_file(self.path)

@@ -99,7 +99,9 @@ class DocumentPage(Page):
         ends = document.ends
         begins = np.cumsum([0, *(len(text) + len(SEPARATOR) for text in texts[:-1])])
         paragraph_of = (np.searchsorted(begins, starts, side="right") - 1).clip(min=0)
-        in_order = np.maximum.accumulate(paragraph_of) if len(paragraph_of) else paragraph_of
+        in_order = paragraph_of
+        if len(paragraph_of):
+            in_order = np.maximum.accumulate(paragraph_of)
         stops = (begins + [len(text) for text in texts])[in_order]
         misfits = (starts < 0) | (ends <= starts) | (ends > stops) | (paragraph_of != in_order)
         with_tokens = set(np.unique(in_order).tolist())
@@ -153,6 +155,7 @@ class Misfits:
     named: list[str] = field(default_factory=list)
 
     def see(self, page: DocumentPage) -> None:
+        """Count the tokens of a page that do not fit its text, and name some."""
         count = int(page.misfits.sum())
         if not count:
             return
@@ -241,7 +244,9 @@ def group(file: Any, name: str) -> Any:
     Raises ValueError if it is elsewhere, or no group.
     """
     h5py = load("h5py")
-    entry = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+    entry = None
+    if isinstance(file.get(name, getlink=True), h5py.HardLink):
+        entry = file[name]
     if not isinstance(entry, h5py.Group):
         raise ValueError(f"{name[:40]!r} is not a group in this file")
     return entry
@@ -255,9 +260,14 @@ def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int
     """
     h5py = load("h5py")
     what = f"{name} of document {group.name.strip('/')}"
-    entry = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+    entry = None
+    if isinstance(group.get(name, getlink=True), h5py.HardLink):
+        entry = group[name]
     if not isinstance(entry, h5py.Dataset) or entry.is_virtual or entry.external:
-        raise ValueError(f"{what} {'is not in this file' if name in group else 'is missing'}")
+        problem = "is missing"
+        if name in group:
+            problem = "is not in this file"
+        raise ValueError(f"{what} {problem}")
     if not np.issubdtype(entry.dtype, kind) or entry.ndim != dimensions:
         raise ValueError(f"{what} holds {entry.dtype} {entry.shape}")
     piece = math.prod(entry.chunks or ()) * entry.dtype.itemsize  # bytes that are read at once
@@ -360,7 +370,10 @@ def opened_model(model: str | Path | Model, device: str) -> Model:
 
     Raises ModelError if it is missing or damaged, or was not made of an official checkpoint.
     """
-    opened = model if isinstance(model, Model) else Model.open(as_path(model, "a model"), device)
+    if isinstance(model, Model):
+        opened = model
+    else:
+        opened = Model.open(as_path(model, "a model"), device)
     if opened.config.value_offset != OFFSET or not np.allclose(opened.scale, STEP):
         raise ModelError(
             f"the model {opened.source} was not made of a checkpoint of DensePhrases: give the "

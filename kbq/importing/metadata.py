@@ -103,7 +103,8 @@ class _Machine:
             stack.append(MARK)
         elif name == "EMPTY_DICT":
             stack.append({})
-            self.outer = stack[-1] if self.outer is None else self.outer
+            if self.outer is None:
+                self.outer = stack[-1]
         elif name in TUPLES:
             count = TUPLES[name]
             stack[len(stack) - count :] = [tuple(stack[len(stack) - count :])]
@@ -112,7 +113,10 @@ class _Machine:
         elif name in ("SETITEM", "SETITEMS"):
             return self._set_items(name == "SETITEMS")
         elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            self._memorise(self.memorised if argument is None else argument, stack[-1])
+            place = argument
+            if place is None:
+                place = self.memorised
+            self._memorise(place, stack[-1])
         elif name in ("BINGET", "LONG_BINGET"):
             stack.append(self.memo[argument])
         elif name not in IGNORED:
@@ -124,13 +128,20 @@ class _Machine:
         """Remember a value that the pickle may mention again."""
         self.memorised += 1
         if isinstance(value, bytes | dict):
-            self.room -= len(value) if isinstance(value, bytes) else DICT
+            if isinstance(value, bytes):
+                self.room -= len(value)
+            else:
+                self.room -= DICT
             if self.room < 0:  # they would keep the whole file in memory
                 return
         self.memo[number] = value
 
     def _set_items(self, several: bool) -> list[tuple[Any, Any]]:
-        values = self._above_mark() if several else [self.stack.pop(-2), self.stack.pop()]
+        """Put items into the dictionary below them; return those of the outer one instead."""
+        if several:
+            values = self._above_mark()
+        else:
+            values = [self.stack.pop(-2), self.stack.pop()]
         items = list(zip(values[::2], values[1::2], strict=True))
         if not all(isinstance(key, str) for key, _ in items):
             # To compare tuples in tuples, each twice in the next, takes twice as long for every
@@ -153,7 +164,10 @@ class _Machine:
         """Make a NumPy type, for which a pickle calls `numpy.dtype`: the only call that is known."""
         stack = self.stack
         if name == "GLOBAL" or name == "STACK_GLOBAL":
-            asked = argument if name == "GLOBAL" else " ".join([stack.pop(-2), stack.pop()])
+            if name == "GLOBAL":
+                asked = argument
+            else:
+                asked = " ".join([stack.pop(-2), stack.pop()])
             if asked != DTYPE:
                 raise UnsafePickleError(
                     f"the pickle asks for {asked.replace(' ', '.')}, which could run code"
@@ -229,6 +243,8 @@ def decompressed(chunk: bytes) -> bytes:
         )
 
     try:
-        return bytes(load("numcodecs.blosc").decompress(chunk)) if size else b""
+        if size:
+            return bytes(load("numcodecs.blosc").decompress(chunk))
+        return b""
     except RuntimeError as error:
         raise ValueError(f"a compressed chunk is damaged: {error}") from None

@@ -129,8 +129,12 @@ def everything(
     candidates = []
     for number, shard in enumerate(shards):
         rows = np.flatnonzero(shard.shown_rows())
-        bonuses = [None] * queries if bonus is None else bonus[number][:, shard.paragraphs_of(rows)]
-        candidates.append([Candidates(rows, -np.inf, added) for added in bonuses])
+        if bonus is None:
+            of_shard = [Candidates(rows, -np.inf, None)] * queries
+        else:
+            bonuses = bonus[number][:, shard.paragraphs_of(rows)]
+            of_shard = [Candidates(rows, -np.inf, added) for added in bonuses]
+        candidates.append(of_shard)
     return candidates
 
 

@@ -117,16 +117,21 @@ def build_cells(
         )
         stage.add(len(numbers))
 
-    _write(index if rotation is None else faiss.IndexIVFPQFastScan(index), path)
+    if rotation is not None:
+        index = faiss.IndexIVFPQFastScan(index)
+    _write(index, path)
 
 
 def _rotated(rows: Values, rotation: Floats | None) -> Floats:
     """Rows or means as they are stored, before rounding. Shapes: (rows, dim), (rows, kept or dim)."""
     as_floats = rows.astype(np.float32)
-    return as_floats if rotation is None else as_floats @ rotation
+    if rotation is None:
+        return as_floats
+    return as_floats @ rotation
 
 
 def _write(index: Any, path: Path) -> None:
+    """Write an index of FAISS whole or not at all."""
     with replacing(path) as partial:
         try:
             load_faiss().write_index(index, str(partial))
@@ -253,7 +258,9 @@ class Cells:
         )
         codes = self._codes_at(cells[known], places[known])
         kept[is_known] = means + centroids[np.arange(self._index.M), codes].reshape(means.shape)
-        return kept if self._rotation is None else (kept @ self._rotation.T).astype(np.float32)
+        if self._rotation is None:
+            return kept
+        return (kept @ self._rotation.T).astype(np.float32)
 
     def _codes_at(self, cells: Rows, places: Rows) -> NDArray[np.uint8]:
         """Read four-bit codes. faiss packs 32 rows in a block, of which row r and r + 16 share a
@@ -361,10 +368,15 @@ class Clusters:
 
     def nearest(self, rows: Values) -> Rows:
         """Return the nearest cluster of each row by L2 distance. Shapes: (rows, dim), (rows,)."""
-        step = max(1, (SCORES if self._device.type == "cpu" else SCORES_CUDA) // len(self.means))
+        most_scores = SCORES_CUDA
+        if self._device.type == "cpu":
+            most_scores = SCORES
+        step = max(1, most_scores // len(self.means))
         parts = [rows[first : first + step] for first in range(0, len(rows), step)]
         try:
-            compare = self._compared_in_integers if has_fast_int8(self._device) else self._compared
+            compare = self._compared
+            if has_fast_int8(self._device):
+                compare = self._compared_in_integers
             return (
                 np.concatenate([compare(part) for part in parts])
                 if parts
@@ -387,8 +399,12 @@ class Clusters:
         """‖x − c‖² = ‖x‖² − 2 (x·c − ½ ‖c‖²), in units of an int8 step of the rows times one of the
         means.
         """
-        unit = 1.0 if rows.dtype == np.int8 else max(float(np.abs(rows).max()), 1e-30) / 127
-        integers = rows if rows.dtype == np.int8 else np.rint(rows / unit).astype(np.int8)
+        if rows.dtype == np.int8:
+            unit = 1.0
+            integers = rows
+        else:
+            unit = max(float(np.abs(rows).max()), 1e-30) / 127
+            integers = np.rint(rows / unit).astype(np.int8)
         scores = int8_products(
             torch.from_numpy(integers).to(self._device), self._integers.to(self._device)
         )
@@ -406,7 +422,8 @@ def _largest(scores: Tensor) -> Rows:
 
 
 def _random_rows(rows: Values, count: int, random: np.random.Generator) -> Floats:
-    return rows[random.choice(len(rows), count, replace=False)].astype(np.float32)
+    picked = random.choice(len(rows), count, replace=False)
+    return rows[picked].astype(np.float32)
 
 
 def _sums(rows: Values, groups: Rows, count: int) -> Floats:
@@ -429,7 +446,9 @@ class Hits(NamedTuple):
 
     @property
     def least(self) -> np.float32:
-        return np.float32(self.scores[-1] if len(self.scores) else np.inf)
+        if len(self.scores):
+            return np.float32(self.scores[-1])
+        return np.float32(np.inf)
 
 
 class Paragraphs(NamedTuple):
@@ -457,7 +476,10 @@ class CellIndex:
         self._shards = shards
         self._cells = cells
         self._overfetch = overfetch
-        self._whole = KnowledgeBaseSize.of(shards) if whole is None else whole
+        if whole is None:
+            self._whole = KnowledgeBaseSize.of(shards)
+        else:
+            self._whole = whole
         self._shown = sum(shard.count_shown() for shard in shards)
 
     @cached_property
@@ -580,6 +602,7 @@ class CellIndex:
         return ranges(*self._shards[number].row_range(self._around(number, sides)))
 
     def _around(self, number: int, sides: Sequence[Hits]) -> Rows:
+        """Return the paragraphs of a shard in which rows were found."""
         rows = np.concatenate([side.rows[side.shards == number] for side in sides])
         return np.unique(self._shards[number].paragraphs_of(rows))
 
@@ -633,7 +656,10 @@ def _with_best_bonuses(
 def _with_largest(bonuses: Floats, count: int) -> Paragraphs:
     """Return the paragraphs of a shard with the largest bonuses. Shape: (paragraphs,)."""
     is_long = len(bonuses) > count
-    best = np.argpartition(-bonuses, count - 1)[:count] if is_long else np.arange(len(bonuses))
+    if is_long:
+        best = np.argpartition(-bonuses, count - 1)[:count]
+    else:
+        best = np.arange(len(bonuses))
     return Paragraphs(best, bonuses[best])
 
 
@@ -649,5 +675,6 @@ def _with_better(near: Paragraphs, largest: Paragraphs, limit: float) -> Paragra
 
 
 def _all_rows(shard: Shard, paragraphs: Paragraphs, bound: float) -> Candidates:
+    """Return every row of paragraphs as a candidate, with its bonus."""
     begins, stops = shard.row_range(paragraphs.numbers)
     return Candidates(ranges(begins, stops), bound, np.repeat(paragraphs.bonus, stops - begins))

@@ -120,7 +120,10 @@ def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool
     if device_type == "cpu":
         return max(LEAST_PIECES, BLOCK_SCORES // queries)
     # Columns of products, or of float32 rows.
-    columns = max(TILE, 4 * queries) if in_integers else max(dim, 2 * queries)
+    if in_integers:
+        columns = max(TILE, 4 * queries)
+    else:
+        columns = max(dim, 2 * queries)
     return max(LEAST_PIECES, NUMBERS_CUDA // MAX_TOKENS // columns // TILE * TILE)
 
 
@@ -149,6 +152,7 @@ class _BlockedRows:
     def openings(
         self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None
     ) -> tuple[Openings, Floats]:
+        """Return the most promising starts of all shards, and the least score of each query."""
         factors = Factors.of(starts, ends, self.device)
         best = _Best(k, len(starts), self.device)
         columns: list[tuple[np.ndarray, ...]] = []
@@ -164,7 +168,9 @@ class _BlockedRows:
 
 def kind_for(device: torch.device, dim: int) -> type[GpuRows] | type[_BlockedRows]:
     """Choose kernels on a GPU where they work, and blocks elsewhere."""
-    return GpuRows if device.type == "cuda" and kernels_work(device, dim) else _BlockedRows
+    if device.type == "cuda" and kernels_work(device, dim):
+        return GpuRows
+    return _BlockedRows
 
 
 class _ShardRows:
@@ -188,7 +194,10 @@ class _ShardRows:
         openings = [_Openings(nothing, nothing, nothing.float(), nothing.float())]
         if not len(self._vectors):
             return openings[0]
-        added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
+        if bonus is None:
+            added = None
+        else:
+            added = torch.from_numpy(bonus.T).to(self.device).contiguous()
         if added is not None:  # sums of float32 are rounded
             factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
         queries = len(factors.units)

@@ -55,7 +55,9 @@ def chosen_kind(manifest: Manifest, wanted: WantedKind) -> BuiltKind:
     kind = manifest.index.kind
     if kind != "exact" and kind != "official":
         return kind
-    return "exact" if manifest.counts.rows <= EXACT_ROWS else "compact"
+    if manifest.counts.rows <= EXACT_ROWS:
+        return "exact"
+    return "compact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,10 @@ def choose_place(
     default = next(entry for entry in entries if wanted in (None, entry.kind))
     if device.type != "cuda":
         return Place(default, device, f"on the CPU: {default.kind} index; no GPU is used")
-    chosen = [default] if wanted else sorted(entries, key=lambda entry: entry.kind != "exact")
+    if wanted:
+        chosen = [default]
+    else:
+        chosen = sorted(entries, key=lambda entry: entry.kind != "exact")
     problems: list[KnowledgeBaseError] = []
     for entry in chosen:
         if not lies_on_gpus(entry):
@@ -348,6 +353,7 @@ def _open_on_gpus(
     device: torch.device,
     whole: KnowledgeBaseSize | None,
 ) -> Index:
+    """Open an index in the memory of GPUs."""
     if entry.kind == "exact":
         return ExactIndex(shards, devices_for(shards, device, advice=smaller_than_rows(shards)))
     codes = codes_of(shards, entry)
@@ -382,8 +388,13 @@ def open_cells(shards: Sequence[Shard], entry: IndexEntry) -> list[Cells | None]
 
     cells: list[Cells | None] = [None] * len(shards)
     for number, folder in folders.items():
-        rotation = Rotation.open(folder / ROTATION).queries if codes.together else None
-        shown = None if shards[number].shown is None else shards[number].shown_rows()
+        rotation = None
+        if codes.together:
+            rotation = Rotation.open(folder / ROTATION).queries
+        if shards[number].shown is None:
+            shown = None
+        else:
+            shown = shards[number].shown_rows()
         cells[number] = Cells(read_cells(folder / CELLS), entry.probes, rotation, stay, shown)
 
     return cells
@@ -395,6 +406,7 @@ def _folders(shards: Sequence[Shard], entry: IndexEntry) -> dict[int, Path]:
 
 
 def _folder(shard: Shard, entry: IndexEntry) -> Path:
+    """Return the folder of a shard's index. Raises KnowledgeBaseError if it does not fit."""
     folder = shard.folder / entry.part
     kind = entry.kind
     advice = (

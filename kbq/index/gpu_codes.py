@@ -71,7 +71,10 @@ class CodeFile(NamedTuple):
     @classmethod
     def of_shard(cls, shard: Shard, opens: Callable[[], tuple[Any, Floats]]) -> Self:
         """Describe the index of a shard with a block of 32 rows at least for each cell."""
-        shown = None if shard.shown is None else shard.shown_rows()
+        if shard.shown is None:
+            shown = None
+        else:
+            shown = shard.shown_rows()
         cells = clusters_for(len(shard))
         return cls(len(shard) // 32 + cells, cells, opens, shown)
 
@@ -158,6 +161,7 @@ class GpuCells:
         self._centroids = torch.stack([shard.centroids for shard in shards]).to(device)
 
     def _loaded(self, files: Iterable[CodeFile]) -> Iterable["_ShardCells"]:
+        """Copy the cells of each shard to the GPU, one after another."""
         first = 0
         packing = self._packing
         for file in files:
@@ -479,4 +483,6 @@ def codes_work(device: torch.device) -> str | None:
             raise  # the device may still be able to
         return first_line(error)
 
-    return None if sums == [2.0] * 16 + [3.0] * 16 else "its sums are wrong"
+    if sums == [2.0] * 16 + [3.0] * 16:
+        return None
+    return "its sums are wrong"

@@ -93,12 +93,18 @@ class GpuRows:
         """Find openings that may be good enough, and the score to reach of each query. Shape:
         (queries,).
         """
-        added = None if bonus is None else self._bonus(bonus, len(starts))
+        if bonus is None:
+            added = None
+        else:
+            added = self._bonus(bonus, len(starts))
         parts = []
         with current(self.device):
             for first in range(0, len(starts), max(SHAPES)):
                 part = slice(first, first + max(SHAPES))
-                own = None if added is None else added[:, part].contiguous()
+                if added is None:
+                    own = None
+                else:
+                    own = added[:, part].contiguous()
                 numbers, enough = self._search(
                     QueryBatch.of(starts[part], ends[part], own, self.device), k
                 )
@@ -293,6 +299,7 @@ def best_of_pieces(rows: Tensor, edges: Tensor, paragraphs: Tensor, asked: Query
 
 @cache
 def kernels_work(device: torch.device, dim: int) -> bool:
+    """Return whether the kernels compute on this device what is known to be right."""
     rows = (
         (torch.arange(PADDING * dim, device=device) % 251 - 125).to(torch.int8).view(PADDING, dim)
     )
@@ -314,4 +321,6 @@ def kernels_work(device: torch.device, dim: int) -> bool:
 
 def current(device: torch.device) -> AbstractContextManager[object]:
     """Make a GPU the current one, on which kernels start whatever their tensors are."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    if device.type == "cuda":
+        return torch.cuda.device(device)
+    return nullcontext()

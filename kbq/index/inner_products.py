@@ -163,7 +163,9 @@ def integer_products(rows: Tensor, limbs: Tensor) -> Tensor:
         both = int8_products(piece, limbs)
         parts.append(both[:, vectors:].add(both[:, :vectors], alpha=LIMB))
 
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(parts)
 
 
 def int8_products(rows: Tensor, others: Tensor) -> Tensor:
@@ -171,7 +173,9 @@ def int8_products(rows: Tensor, others: Tensor) -> Tensor:
 
     Shapes: (rows, dim), (others, dim), result (rows, others), int32.
     """
-    return torch._int_mm(rows, others.T) if rows.is_cpu else tiled_products(rows, others)
+    if rows.is_cpu:
+        return torch._int_mm(rows, others.T)
+    return tiled_products(rows, others)
 
 
 def tiled_products(rows: Tensor, others: Tensor) -> Tensor:
@@ -179,17 +183,24 @@ def tiled_products(rows: Tensor, others: Tensor) -> Tensor:
     rows are copied.
     """
     columns = in_tiles(others).T
-    whole = len(rows) - len(rows) % TILE if rows.shape[1] % TILE == 0 else 0
+    whole = 0
+    if rows.shape[1] % TILE == 0:
+        whole = len(rows) - len(rows) % TILE
     parts = [
         torch._int_mm(part, columns) for part in (rows[:whole], in_tiles(rows[whole:])) if len(part)
     ]
-    return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(rows), : len(others)]
+    products = parts[0]
+    if len(parts) > 1:
+        products = torch.cat(parts)
+    return products[: len(rows), : len(others)]
 
 
 def in_tiles(matrix: Tensor) -> Tensor:
     """Pad a matrix with zeros to whole tiles, without a copy if it fills them."""
     right, below = (-size % TILE for size in reversed(matrix.shape))
-    return pad(matrix, (0, right, 0, below)) if right or below else matrix
+    if right or below:
+        return pad(matrix, (0, right, 0, below))
+    return matrix
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:

@@ -89,7 +89,10 @@ def spread(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch
             fitting = [device for device in room if room[device] - given[device] >= size]
             if not fitting:
                 break
-            chosen.append(fitting[0] if pick_first else min(fitting, key=given.__getitem__))
+            if pick_first:
+                chosen.append(fitting[0])
+            else:
+                chosen.append(min(fitting, key=given.__getitem__))
             given[chosen[-1]] += size
         else:
             return chosen

@@ -65,7 +65,9 @@ class ScoreTable:
         return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", ""])
 
     def html(self) -> str:
-        rows = [[html.element("td", html.text(cell)) for cell in row] for row in self._shown()]
+        rows = []
+        for row in self._shown():
+            rows.append([html.element("td", html.text(cell)) for cell in row])
         return html.table(self.columns, rows, self.title)
 
     def csv(self) -> str:
@@ -188,7 +190,8 @@ def score_table(
     given.
     """
     columns: dict[str, Form] = {"evaluation": "text", "score": "text", "mean": "percent"}
-    columns |= {LOW_END: "percent", "to": "percent"} if intervals else {}
+    if intervals:
+        columns |= {LOW_END: "percent", "to": "percent"}
     rows: list[tuple[Cell, ...]] = []
     count = 0
     for scores, names in selected:
@@ -269,15 +272,29 @@ def compared(
     """
     differences = compare(first, others, names, by_group)
     one, *labels = _labels([name or "first", *others])
-    columns: dict[str, Form] = {"system": "text"} if len(others) > 1 else {}
-    columns |= {"group" if by_group else "score": "text", "n": "count"}
+    columns: dict[str, Form] = {}
+    if len(others) > 1:
+        columns = {"system": "text"}
+    heading = "score"
+    if by_group:
+        heading = "group"
+    columns |= {heading: "text", "n": "count"}
     other = labels[0] if len(labels) == 1 else "that system"
     columns |= dict.fromkeys((one, other, "gain", LOW_END, "to"), "percent")
     columns |= dict.fromkeys(("p", "p (Holm)"), "decimals")
     label_of = dict(zip(others, labels, strict=True))
     cells = [astuple(row) for row in differences]
-    rows = [(label_of[system], *row) if len(others) > 1 else tuple(row) for system, *row in cells]
-    title = f"{names[0]}, " * by_group + ("each system" if len(others) > 1 else other)
+    rows: list[tuple[Cell, ...]] = []
+    for system, *row in cells:
+        if len(others) > 1:
+            rows.append((label_of[system], *row))
+        else:
+            rows.append(tuple(row))
+    title = other
+    if len(others) > 1:
+        title = "each system"
+    if by_group:
+        title = f"{names[0]}, {title}"
     table = ScoreTable(f"{title} against {one}, paired permutation test", columns, rows)
     score = {"score": names[0]} if by_group else {}
     notes = [note for other in others.values() for note in other.notes]

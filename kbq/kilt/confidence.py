@@ -76,7 +76,9 @@ def risk_coverage(confidences: Doubles, right: Bools, queries: int | None = None
     negated, steps = np.unique(-confidences, return_inverse=True)
     accepted = np.bincount(steps, minlength=len(negated)).cumsum()
     among = np.bincount(steps[right], minlength=len(negated)).cumsum()
-    return RiskCoverage(-negated, accepted, among, len(confidences) if queries is None else queries)
+    if queries is None:
+        queries = len(confidences)
+    return RiskCoverage(-negated, accepted, among, queries)
 
 
 def auroc(confidences: Doubles, right: Bools) -> float | None:
@@ -164,7 +166,9 @@ def brier(confidences: Doubles, right: Bools) -> float | None:
     >>> brier(np.array([1.0, 0.5]), np.array([True, False]))
     0.125
     """
-    return float(((confidences - right) ** 2).mean()) if len(right) else None
+    if len(right):
+        return float(((confidences - right) ** 2).mean())
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,6 +519,7 @@ def require_matplotlib() -> None:
 
 
 def _draw_reliability(calibration: Confidence, path: Path) -> None:
+    """Draw how often answers of each confidence are right."""
     bins = calibration.reliability.bins if calibration.reliability else ()
     confidences = np.array([bin_.confidence for bin_ in bins])
     ends = np.array([(bin_.low, bin_.high) for bin_ in bins]).reshape(-1, 2)
@@ -536,6 +541,7 @@ def _draw_reliability(calibration: Confidence, path: Path) -> None:
 
 
 def _draw_risk_coverage(calibration: Confidence, path: Path) -> None:
+    """Draw the share of wrong answers among the most confident ones."""
     curve = calibration.curve
     coverage = np.arange(1, calibration.answers + 1) / calibration.queries
     right = calibration.answered * (calibration.right or 0)
@@ -558,6 +564,7 @@ def _draw_risk_coverage(calibration: Confidence, path: Path) -> None:
 
 @contextmanager
 def _picture(path: Path) -> Iterator[Any]:
+    """Yield axes to draw on, and save the picture."""
     # Figure, not pyplot: no window opens.
     figure: Any = importlib.import_module("matplotlib.figure").Figure(figsize=(6.4, 4.8))
     axes = figure.subplots()

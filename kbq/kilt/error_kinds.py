@@ -125,7 +125,10 @@ def find_errors(
         if guess is not None and guess.problem is not None:
             problems.add(predictions, guess.line, guess.id, guess.problem)
         else:
-            cases.append(explain(record, guess, task.answer_metric if task else "accuracy"))
+            metric = "accuracy"
+            if task:
+                metric = task.answer_metric
+            cases.append(explain(record, guess, metric))
 
     problems.raise_if_any(f"the error analysis of {predictions} against {gold}{pairs.hint()}")
     if not pairs.golds:
@@ -135,7 +138,9 @@ def find_errors(
         raise EvaluationError(f"{none}: is it for another file?")
 
     def text_of(place: EvidencePlace | None) -> str | None:
-        return evidence_of(place.page_id, place.paragraph) if evidence_of and place else None
+        if evidence_of and place:
+            return evidence_of(place.page_id, place.paragraph)
+        return None
 
     chosen = []
     for wanted in [kind] if kind else KINDS[1:]:
@@ -151,6 +156,7 @@ def find_errors(
 
 
 def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> ErrorCase:
+    """Return what is wrong with a prediction, beside what would be right."""
     guess = made or Guess(gold.id, line=0)
     positions = rank_evidence(guess.pages, evidence_sets(gold.outputs)).positions
     has_pages = r_precision(guess.pages, gold.outputs) == 1
@@ -158,7 +164,9 @@ def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> 
     if made is not None:
         kind = kind_of(guess.answer, gold.answers, has_pages, answer_metric)
     gold_pages = {page for output in gold.outputs for page in output.pages}
-    gold_places = dict.fromkeys(place for output in gold.outputs for place in output.places)
+    gold_places: list[EvidencePlace] = []
+    for output in gold.outputs:
+        gold_places.extend(output.places)
     gold_ranks = (rank for rank, page in enumerate(guess.pages, 1) if page in gold_pages)
     gold_answers = sorted(gold.answers)
 
@@ -169,7 +177,7 @@ def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> 
         answer=guess.answer,
         gold_answers=tuple(gold_answers),
         top=guess.top,
-        gold_places=tuple(gold_places),
+        gold_places=tuple(dict.fromkeys(gold_places)),
         rank=next(iter(positions), None),
         found=next(gold_ranks, None),
     )
@@ -178,6 +186,7 @@ def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> 
 def kind_of(
     answer: str, gold_answers: frozenset[str], has_pages: bool, answer_metric: str = "accuracy"
 ) -> ErrorKind:
+    """Return the kind of error that an answer and its pages make."""
     is_right = answer in gold_answers
     if answer_metric == "em":
         is_right = bool(answer) and normalise_answer(answer) in map(normalise_answer, gold_answers)
@@ -251,11 +260,15 @@ def _has_integer_pages(inputs_path: Path) -> bool | None:
     for _, _, record in read_records(inputs_path, problems):
         outputs = record.get("output")
         for output in outputs if isinstance(outputs, list) else []:
-            items = output.get("provenance") if isinstance(output, dict) else None
+            items = None
+            if isinstance(output, dict):
+                items = output.get("provenance")
             items = items if isinstance(items, list) else []
             pages += [page_of(item) for item in items if isinstance(item, dict) and PAGE in item]
     problems.raise_if_any(f"reading {inputs_path}")
-    return all(map(is_integer, pages)) if pages else None
+    if pages:
+        return all(map(is_integer, pages))
+    return None
 
 
 def is_integer(page: str) -> bool:
@@ -287,6 +300,7 @@ def check_record(record: JsonObject, expected: Expectations) -> Iterator[Finding
 
 
 def _check_answer(output: JsonObject, expected: Expectations) -> Iterator[Finding]:
+    """Yield what the official evaluation would not take in an answer."""
     answer = output.get("answer")
     if "answer" not in output:
         yield (error if expected.wants_answers else warning)(
@@ -316,6 +330,7 @@ def _check_answer(output: JsonObject, expected: Expectations) -> Iterator[Findin
 
 
 def _check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Finding]:
+    """Yield what the official evaluation would not take in provenance."""
     items = output.get("provenance", [])
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         yield error("provenance is not a list of objects", as_short_json(items))
@@ -343,6 +358,7 @@ def _check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Fi
 
 
 def _check_page(item: JsonObject, expected: Expectations) -> Iterator[Finding]:
+    """Yield what is wrong with the page of a provenance item."""
     if PAGE not in item:
         yield error("no wikipedia_id")
         return
@@ -376,4 +392,6 @@ def _check_ranking(items: Sequence[JsonObject]) -> Iterator[Finding]:
 def ranking_scores(items: Sequence[JsonObject]) -> list[float]:
     """Return the scores in list order, or none unless every item has a number."""
     scores = [score for score in map(score_of, items) if score is not None]
-    return scores if len(scores) == len(items) else []
+    if len(scores) == len(items):
+        return scores
+    return []

@@ -65,6 +65,7 @@ def write_run(predictions: records.Source, out_path: Path, named: Named = record
 
 
 def _run_lines(rankings: Iterable[tuple[str, Mapping[str, float]]]) -> Iterator[str]:
+    """Yield the lines of a run of TREC: query, "Q0", page, rank, score, system."""
     for query, scores in rankings:
         for rank, (page, value) in enumerate(scores.items(), 1):
             yield f"{column(query)} Q0 {column(page)} {rank} {value:.9g} kbq"
@@ -119,6 +120,7 @@ def write_qrels(gold: records.Source, out_path: Path, named: Named = records.pag
 def _relevant(
     named: Named, record_id: str, line: int, record: records.JsonObject
 ) -> tuple[str, dict[str, object]]:
+    """Return a query with its relevant pages."""
     outputs = record.get("output")
     objects = (
         [records.as_output(output, ("provenance",)) for output in outputs]
@@ -165,7 +167,10 @@ class Evaluation(Mapping[str, float]):
         raise KeyError(f"{name}: choose from {', '.join(self)}")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(name for scores in self.scores.values() for name in scores.names))
+        names: list[str] = []
+        for scores in self.scores.values():
+            names.extend(scores.names)
+        return iter(dict.fromkeys(names))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -376,6 +381,7 @@ def _write(
     gold: records.Source,
     scores: Mapping[Kind, Scores],
 ) -> None:
+    """Write the files that an evaluation is asked for."""
     if files.per_item is not None:
         records.write_lines(Path(files.per_item), map(json.dumps, item_records(scores)))
     if files.trec_run is not None:
@@ -401,7 +407,8 @@ def _evaluation(
     is_refused = any(0 < len(refusal.problems) < predicted for refusal in refusals.values())
     notes = [note for each in scores.values() for note in each.notes]
     notes += [note for analysis in analyses.values() for note in analysis.notes]
-    notes += [] if is_refused else [refusal.typed for refusal in refusals.values()]
+    if not is_refused:
+        notes += [refusal.typed for refusal in refusals.values()]
     tables = [score_table([(each, shown_names(each, task)) for each in scores.values()], intervals)]
     tables += [table for analysis in analyses.values() for table in analysis.tables]
     additions = {name: analysis.document for name, analysis in analyses.items()}
@@ -427,10 +434,13 @@ def shown_names(scores: Scores, task: Task | None) -> tuple[str, ...]:
     """
     if scores.kind == "retrieval":
         return tuple(name for name in scores.names if "_in_" not in name or scores.mean(name) > 0)
-    return scores.names if task is None else tuple(dict.fromkeys((*task.columns, *PAGE_NAMES)))
+    if task is None:
+        return scores.names
+    return tuple(dict.fromkeys((*task.columns, *PAGE_NAMES)))
 
 
 def _others(compare: records.AnyRecords | Sequence[AnyPath] | None) -> list[records.Source]:
+    """Return the predictions to compare with: one source, or several files."""
     if compare is None:
         return []
     if (

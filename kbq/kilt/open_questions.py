@@ -82,6 +82,7 @@ def _begun(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
 
 
 def _in_document(text: str, source: str, error: type[KbqError]) -> list[dict[str, Any]]:
+    """Return the questions in a JSON document. Raises the error if it has none."""
     try:
         document = parsed_json(text)
     except ValueError as problem:
@@ -106,6 +107,7 @@ def _questions(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _kilt_record(question: dict[str, Any], count: int) -> dict[str, Any]:
+    """Return a question of another data set as a record of KILT."""
     text = next((question[key] for key in TEXT if key in question), None)
     if "input" in question or text is None:
         return question
@@ -119,13 +121,19 @@ def _kilt_record(question: dict[str, Any], count: int) -> dict[str, Any]:
 
 
 def _texts(answers: Any) -> list[str]:
+    """Return the answers in any of the forms that data sets give them."""
     if isinstance(answers, str):
         return [answers]
     if isinstance(answers, Mapping):  # TriviaQA; data sets of the Hugging Face hub
         return (
             list(answers["text"]) if "text" in answers else [answers["Value"], *answers["Aliases"]]
         )
-    texts = [answer if isinstance(answer, str) else answer["text"] for answer in answers]
+    texts = []
+    for answer in answers:
+        if isinstance(answer, str):
+            texts.append(answer)
+        else:
+            texts.append(answer["text"])
     return list(dict.fromkeys(texts))
 
 

@@ -245,6 +245,7 @@ class Predictor:
         ]
 
     def _description(self, records: Records, queries: Sequence[AdaptedQuery]) -> dict[str, object]:
+        """Return the facts that must not change while predictions are resumed."""
         # A task file may change, too.
         listing = "\n".join(
             f"{adapted.id}\t{adapted.input}\t{adapted.query.text}" for adapted in queries
@@ -337,7 +338,9 @@ def provenance(found: Answer, unit: Unit, with_text: bool) -> dict[str, Any]:
     }
     if not with_text:
         return item
-    text = found.context[start:end] if unit == "sentence" else found.context
+    text = found.context
+    if unit == "sentence":
+        text = found.context[start:end]
     return item | {"text": text, "answer": found.text}
 
 

@@ -92,12 +92,16 @@ def gold_of(given: AnyRecords) -> Source:
             str(given), tuple(record for _, record in read_questions(str(given), EvaluationError))
         )
 
-    if not isinstance(given, str | PathLike) or not RELEVANCE.search(str(given)):
+    if not isinstance(given, str | PathLike):
+        return source_of(given, "gold")
+    if not RELEVANCE.search(str(given)):
         return source_of(given, "gold")
     items: dict[str, list[JsonObject]] = {}
     for number, line in read_lines(str(given), EvaluationError):
         row = line.split()  # query, page, grade; of TREC, with a column between the first two
-        if not row or (number == 1 and not row[-1].isdecimal()):
+        if not row:
+            continue
+        if number == 1 and not row[-1].isdecimal():
             continue
         if len(row) not in (3, 4) or not row[-1].removeprefix("-").isdecimal():
             raise EvaluationError(
@@ -148,6 +152,7 @@ class Finding:
 
 
 def place_name(source: Source, line: int | None = None, record_id: str | None = None) -> str:
+    """Return a place in a file as messages name it."""
     return ":".join(str(part) for part in (source, line, record_id) if part)
 
 
@@ -170,7 +175,9 @@ class Problems:
         """Raise an EvaluationError that carries all errors, except those of the kinds to ignore."""
         listed = [str(problem) for problem in self.found if problem.kind not in ignoring]
         if listed:
-            others = f" (and {len(listed) - 1:,} more)" if len(listed) > 1 else ""
+            others = ""
+            if len(listed) > 1:
+                others = f" (and {len(listed) - 1:,} more)"
             raise EvaluationError(f"{purpose} is not possible: {listed[0]}{others}", listed)
 
 
@@ -267,13 +274,19 @@ def _every_line(path: Path, problems: Problems) -> Iterator[Line]:
 def as_short_json(value: object) -> str:
     """Return a value as JSON, shortened for a message."""
     # Quotes are two more.
-    text = json.dumps(value[:40] if isinstance(value, str) else value, ensure_ascii=False)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    if isinstance(value, str):
+        value = value[:40]
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) <= 40:
+        return text
+    return f"{text[:37]}..."
 
 
 def identity(record: JsonObject) -> str | None:
     """Return the id as text without outer blanks, or None: 7, "7" and " 7" are the same record."""
-    return str(record["id"]).strip() if "id" in record else None
+    if "id" in record:
+        return str(record["id"]).strip()
+    return None
 
 
 # Files
@@ -418,7 +431,9 @@ def parse_gold(record_id: str, line: int, record: JsonObject) -> Gold:
 
 def _gold_output(output: JsonObject) -> GoldOutput:
     items = provenance_items(output)
-    evidence = frozenset(map(page_of, items)) if "provenance" in output else None
+    evidence = None
+    if "provenance" in output:
+        evidence = frozenset(map(page_of, items))
     places = tuple(place_of(item, _gold_text(item, "title")) for item in items)
     return GoldOutput(_gold_text(output, "answer"), distinct_pages(items), evidence, places)
 
@@ -482,7 +497,11 @@ def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
     # str: the official evaluation scores null as the text None
     answer = str(outputs[0]["answer"]).strip()
     title = items[0].get("title") if items else None
-    top = place_of(items[0], title.strip() if isinstance(title, str) else "") if items else None
+    top = None
+    if items:
+        if not isinstance(title, str):
+            title = ""
+        top = place_of(items[0], title.strip())
 
     return Guess(record_id, line, answer, distinct_pages(items), top, texts_of(items, depth=5))
 
@@ -522,7 +541,9 @@ def as_output(value: object, keys: Sequence[str]) -> JsonObject:
 def only_output(record: JsonObject, key: str) -> JsonObject:
     """Return the one output that has the key. Raises UnfitError if none has it, or several have."""
     outputs = record.get("output")
-    objects = [as_output(output, (key,)) for output in outputs] if isinstance(outputs, list) else []
+    objects = []
+    if isinstance(outputs, list):
+        objects = [as_output(output, (key,)) for output in outputs]
     with_key = [output for output in objects if key in output]
     if len(with_key) != 1:
         raise UnfitError(f"has {len(with_key)} outputs with {key}, must have exactly one")
@@ -552,14 +573,18 @@ def page_of(item: JsonObject) -> str:
 
 
 def distinct_pages(items: Sequence[JsonObject]) -> tuple[str, ...]:
+    """Return the pages of provenance items in order, each once."""
     return tuple(dict.fromkeys(page_of(item) for item in items if PAGE in item))
 
 
 def place_of(item: JsonObject, title: str) -> EvidencePlace:
+    """Return the place that a provenance item names."""
     paragraph, start, end = (
         item.get(key) for key in ("start_paragraph_id", "start_character", "end_character")
     )
-    characters = (start, end) if isinstance(start, int) and isinstance(end, int) else None
+    characters = None
+    if isinstance(start, int) and isinstance(end, int):
+        characters = (start, end)
     return EvidencePlace(
         page_of(item), title, paragraph if isinstance(paragraph, int) else None, characters
     )

@@ -62,7 +62,9 @@ class Rules:
 
     def deviations(self) -> list[str]:
         """Return the differences from the official evaluation, as `name=value`; other ks are none."""
-        return [] if self.missing == OFFICIAL.missing else [f"missing={self.missing}"]
+        if self.missing == OFFICIAL.missing:
+            return []
+        return [f"missing={self.missing}"]
 
 
 OFFICIAL = Rules()
@@ -88,7 +90,9 @@ class EvidenceRank:
 
     def recall(self, k: int) -> float:
         """Return complete sets among the first k positions, per evidence set."""
-        return self.complete(k) / self.sets if self.sets else 0.0
+        if self.sets:
+            return self.complete(k) / self.sets
+        return 0.0
 
 
 def r_precision(pages: Sequence[str], outputs: Iterable[GoldOutput]) -> float:
@@ -122,7 +126,10 @@ def rank_evidence(pages: Sequence[str], sets: Sequence[frozenset[str]]) -> Evide
             if number in rank:
                 rank.remove(number)
             missing[number].remove(page)
-            rank.append(number if missing[number] else COMPLETE)
+            if missing[number]:
+                rank.append(number)
+            else:
+                rank.append(COMPLETE)
         if not holding:
             rank.append(IRRELEVANT)
 
@@ -152,8 +159,10 @@ def find_in_contexts(gold: Gold, guess: Guess, depth: int) -> tuple[int, int, in
         text = normalise_answer(given)
         has_answer = any(answer in text for answer in answers)
         has_title = any(title in text for title in titles)
-        first_answer = min(first_answer, position) if has_answer else first_answer
-        first_title = min(first_title, position) if has_title else first_title
+        if has_answer:
+            first_answer = min(first_answer, position)
+        if has_title:
+            first_title = min(first_title, position)
         if has_answer and has_title:
             return first_answer, first_title, position
 
@@ -181,7 +190,10 @@ def downstream_row(gold: Gold, guess: Guess) -> tuple[float, ...]:
         raise UnfitError(
             f"has an answer, but its gold record on line {gold.line} has none to compare it with"
         )
-    answer = score_answer(guess.answer, gold.answers) if guess.answer else AnswerScores()
+    if guess.answer:
+        answer = score_answer(guess.answer, gold.answers)
+    else:
+        answer = AnswerScores()
     gate = r_precision(guess.pages, gold.outputs)
     kilt = answer if gate == 1 else AnswerScores()
     recall = rank_evidence(guess.pages, evidence_sets(gold.outputs)).recall(5)
@@ -205,7 +217,10 @@ def retrieval_row(gold: Gold, guess: Guess, ks: Sequence[int]) -> tuple[float, .
     """
     rank = rank_evidence(guess.pages, evidence_sets(gold.outputs))
     answer, title, both = find_in_contexts(gold, guess, depth=max(ks, default=0))
-    text = None if gold.input is None else normalise_answer(gold.input)
+    if gold.input is None:
+        text = None
+    else:
+        text = normalise_answer(gold.input)
     has_entity = text is not None and any(normalise_answer(title) in text for title in gold.titles)
     values = [r_precision(guess.pages, gold.outputs), float(has_entity)]
     for k in sorted(ks):
@@ -231,7 +246,13 @@ def grouping(name: str) -> GroupOf:
         return lambda gold: str(len(evidence_sets(gold.outputs)))
     if name.startswith("meta."):
         key = name.removeprefix("meta.")
-        return lambda gold: str(gold.meta[key]) if key in gold.meta else NO_GROUP
+
+        def group_of(gold: Gold) -> str:
+            if key in gold.meta:
+                return str(gold.meta[key])
+            return NO_GROUP
+
+        return group_of
     raise EvaluationError(
         f"{name!r} is not a grouping: choose relation, evidence-sets or meta.KEY", is_usage=True
     )
@@ -379,7 +400,10 @@ def score_kinds(
 def item_records(scores: Mapping[Kind, Scores]) -> Iterator[dict[str, object]]:
     """Yield id, group and all unrounded scores of each query, in gold order."""
     kinds = list(scores.values())
-    columns_of = {each.kind: {name: each.column(name) for name in each.names} for each in kinds}
+    columns_of = {}
+    for scores_of_kind in kinds:
+        columns = {name: scores_of_kind.column(name) for name in scores_of_kind.names}
+        columns_of[scores_of_kind.kind] = columns
     for number, (record_id, group) in enumerate(zip(kinds[0].ids, kinds[0].groups, strict=True)):
         item: dict[str, object] = {"id": record_id, "group": group}
         for kind, by_name in columns_of.items():

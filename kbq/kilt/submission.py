@@ -167,6 +167,7 @@ def read_ids(path: Path) -> dict[str, int]:
 
 
 def _check_file(validation: Validation, answers: Counter[str], expected: Expectations) -> None:
+    """Add findings about all records together."""
     if not validation.records and not validation.errors:
         validation.add(error("no record", "nothing is predicted"))
     if expected.lines and validation.records not in expected.lines:
@@ -223,7 +224,9 @@ def clean_record(record: JsonObject) -> JsonObject:
 
 
 def _clean_output(output: JsonObject) -> JsonObject:
-    kept = {"answer": _in_nfc(output["answer"])} if "answer" in output else {}
+    kept = {}
+    if "answer" in output:
+        kept = {"answer": _in_nfc(output["answer"])}
     if "provenance" in output:
         items = provenance_items(output)
         if ranking_scores(items):
@@ -233,7 +236,9 @@ def _clean_output(output: JsonObject) -> JsonObject:
 
 
 def _in_nfc(value: object) -> object:
-    return normal_form("NFC", value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return normal_form("NFC", value)
+    return value
 
 
 def _clean_item(item: JsonObject) -> JsonObject:
@@ -339,6 +344,7 @@ def submit(
 
 
 def _refuse_other_task(predictions: Path, task: Task) -> None:
+    """Raise EvaluationError if predictions were made for another task."""
     beside = run_file(predictions)
     try:
         predicted = read_object(beside)["task"]
@@ -353,6 +359,7 @@ def _refuse_other_task(predictions: Path, task: Task) -> None:
 
 
 def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
+    """Return the entries of files that were put there before, and are still there."""
     try:
         written = read_object(folder / MANIFEST)["files"]
         entries = [
@@ -402,6 +409,7 @@ def _prepare_file(
 
 
 def _write_manifest(entries: Sequence[ManifestEntry], folder: Path) -> None:
+    """Write the list of files for programs and, with the steps to upload them, for people."""
     manifest = {"semantics": SEMANTICS, "files": [asdict(entry) for entry in entries]}
     write_lines(folder / MANIFEST, [json.dumps(manifest, indent=2)])
     listed = []

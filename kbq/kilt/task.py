@@ -38,7 +38,9 @@ def question(text: str, fits: Fits) -> str:
     >>> question("who wrote Emma?", lambda text: True)
     'who wrote Emma?'
     """
-    return text if fits(text) else beginning(text, fits)
+    if fits(text):
+        return text
+    return beginning(text, fits)
 
 
 def slot(text: str, fits: Fits) -> str:
@@ -65,7 +67,9 @@ def slot_with(templates: Mapping[str, str]) -> Adapter:
     def adapt(text: str, fits: Fits) -> str:
         subject, relation = slot_of(text) or ("", "")
         template = templates.get(relation)
-        return text if template is None else template.format(subject=subject)
+        if template is None:
+            return text
+        return template.format(subject=subject)
 
     return adapt
 
@@ -111,7 +115,9 @@ def dialogue(text: str, fits: Fits) -> str:
         return " ".join(turns[len(turns) - count :])
 
     most = _most(last, len(turns), fits)
-    return last(most) if most else beginning(turns[-1], fits)
+    if most:
+        return last(most)
+    return beginning(turns[-1], fits)
 
 
 def beginning(text: str, fits: Fits) -> str:
@@ -251,7 +257,9 @@ class Task:
         'nq-test_without_answers-kilt.jsonl'
         """
         hidden = "_without_answers" if split == "test" else ""
-        return f"{self.name}-{split}{self.part}{hidden}-kilt.jsonl" if split in self.lines else ""
+        if split in self.lines:
+            return f"{self.name}-{split}{self.part}{hidden}-kilt.jsonl"
+        return ""
 
     def query_of(self, text: str, fits: Fits, place: str) -> str:
         """Return the query for a record's input, in NFC. Raises KbqError if the task's own code
@@ -280,6 +288,7 @@ def known_tasks() -> dict[str, Task]:
 
 
 def _tasks_of(path: Path) -> tuple[Task, ...]:
+    """Return the tasks that a file defines. Raises KbqError if they have no or the same names."""
     module = _loaded(path)
     tasks = getattr(module, "TASKS", ())
     if (
@@ -296,6 +305,7 @@ def _tasks_of(path: Path) -> tuple[Task, ...]:
 
 
 def _loaded(path: Path) -> ModuleType:
+    """Run a task file. Raises KbqError if it fails."""
     spec = importlib.util.spec_from_file_location(f"kbq.tasks.{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise KbqError(f"task file {path} does not exist")

@@ -188,7 +188,9 @@ def read_pages(
 def publish_with_words(
     folder: Path, manifest: Manifest, bm25: bool, report_stage: Report
 ) -> Manifest:
-    manifest = publish(folder, add_bm25(folder, manifest, report_stage) if bm25 else manifest)
+    if bm25:
+        manifest = add_bm25(folder, manifest, report_stage)
+    manifest = publish(folder, manifest)
     remove_unnamed(folder, manifest)
     return manifest
 
@@ -215,7 +217,9 @@ def _prose_words(text: str) -> list[str]:
     sentence.
     """
     words = _WORD.findall(text)
-    return words if len(words) >= SENTENCE else []
+    if len(words) >= SENTENCE:
+        return words
+    return []
 
 
 def _note_language(words: list[str], note: Note) -> None:

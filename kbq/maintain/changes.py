@@ -59,6 +59,7 @@ class Comparison:
         self._added = 0
 
     def to_encode(self, pages: Iterable[Page]) -> Iterator[Page]:
+        """Yield the pages that are new or differ from those of the knowledge base."""
         for page in pages:
             place = self._pages.place(page.page_id)
             if place is None:

@@ -169,7 +169,10 @@ def _copy_pages(
     writer.page_digests.append(shard.page_digests[pages])
 
     for name, texts in writer.texts.items():
-        copied = np.flatnonzero(paragraphs if name == "texts" else pages)
+        kept = pages
+        if name == "texts":
+            kept = paragraphs
+        copied = np.flatnonzero(kept)
         for first in range(0, len(copied), CHUNK):
             texts.append(
                 [getattr(shard, name)[number] for number in copied[first : first + CHUNK].tolist()]

@@ -19,7 +19,8 @@ def delete(folder: Path, ids: Sequence[str], missing_ok: bool = False) -> tuple[
     with changing(folder) as before:
         shards = before.open_shards(folder)
         gone, missing = Pages(shards).chosen(ids)
-        refuse_unknown(folder, [] if missing_ok else missing)
+        if not missing_ok:
+            refuse_unknown(folder, missing)
         deleted = len(ids) - len(missing)
         manifest = before
         if deleted:
@@ -48,7 +49,9 @@ def page_ids(pages: str | Path | Iterable[str]) -> list[str]:
 
     found = list(dict.fromkeys(filter(None, (clean_text(page_id).strip() for page_id in ids))))
     if not found:
-        source = f"{pages} holds" if isinstance(pages, Path) else "there is"
+        source = "there is"
+        if isinstance(pages, Path):
+            source = f"{pages} holds"
         raise KnowledgeBaseError(f"{source} no page id: give at least one")
 
     return found

@@ -222,7 +222,10 @@ def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0
     for slot in slots:
         titles, pages = left[random.integers(len(left))]
         query = f"{titles[int(pages[random.integers(len(pages))])]} [SEP] {slot}"
-        queries.append(query if model.query_tokenizer.accepts(query) else slot)
+        if model.query_tokenizer.accepts(query):
+            queries.append(query)
+        else:
+            queries.append(slot)
 
     return queries
 
@@ -294,5 +297,8 @@ def recall(exact: Sequence[Sequence[Answer]], found: Sequence[Sequence[Answer]])
     shares = []
     for true, hits in zip(exact, found, strict=True):
         phrases = {hit.place for hit in hits}
-        shares += [np.mean([hit.place in phrases for hit in true])] if true else []
-    return float(np.mean(shares)) if shares else 1.0
+        if true:
+            shares += [np.mean([hit.place in phrases for hit in true])]
+    if shares:
+        return float(np.mean(shares))
+    return 1.0

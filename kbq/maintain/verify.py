@@ -99,7 +99,9 @@ def verify(
     ]
     if damages and read_manifest(folder) != manifest:  # it has been changed meanwhile
         return verify(folder, repair, model=model, device=device, report=report)
-    repaired = _repaired(folder, damages, model, device, report) if repair and damages else ()
+    repaired: tuple[str, ...] = ()
+    if repair and damages:
+        repaired = _repaired(folder, damages, model, device, report)
     parts = tuple(folder / part for part in repaired)
     left = [
         damage for damage in damages if not any(damage.path.is_relative_to(part) for part in parts)
@@ -153,11 +155,15 @@ def _repaired(
             if any(damage.path.is_relative_to(folder / part) for damage in damages)
         )
         shards = manifest.shard_folders(folder)
-        if any(damage.path.parent in shards for damage in damages) or not damaged:
+        if any(damage.path.parent in shards for damage in damages):
+            return ()
+        if not damaged:
             return ()
         needs_model = any(not part.endswith("/bm25") for part in damaged)
         # Opened before anything is removed.
-        opened = model_of(folder, manifest.model, model, device) if needs_model else None
+        opened = None
+        if needs_model:
+            opened = model_of(folder, manifest.model, model, device)
         for part in damaged:
             remove_folder(folder / part)
         after = manifest.without_seals(damaged)

@@ -196,7 +196,9 @@ def saved_tokenizer(folder: Path) -> Any:
         raise ModelError(f"the tokenizer of {folder} is missing: the folder has no {FILE}")
     refuse_large(str(folder / FILE), (folder / FILE).stat().st_size, ModelError, LARGEST)
     tokenizer = FastTokenizer.read(folder)
-    return load_tokenizer(folder) if tokenizer is None else _with_special_tokens(tokenizer, folder)
+    if tokenizer is None:
+        return load_tokenizer(folder)
+    return _with_special_tokens(tokenizer, folder)
 
 
 def _with_special_tokens(tokenizer: Any, source: str | Path) -> Any:

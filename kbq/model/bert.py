@@ -208,7 +208,10 @@ class Embeddings(nn.Module):
         Shapes: ids (…, tokens), places (tokens,), result (…, tokens, dim).
         """
         kinds = self.token_type_embeddings
-        segment = kinds.weight[0] if segments is None else kinds(segments)
+        if segments is None:
+            segment = kinds.weight[0]
+        else:
+            segment = kinds(segments)
         states = self.word_embeddings(ids) + segment + self.position_embeddings.weight[places]
         result: Tensor = self.dropout(self.LayerNorm(states))
         return result
@@ -253,7 +256,9 @@ class SelfAttention(nn.Module):
             q, k, v = (self._of_heads(rows, group) for rows in projected)
             mixed = self.attend(q, k, v, group.seen, q.shape[-1] ** -0.5)
             attended.append(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
-        return more_rows(attended[0] if len(attended) == 1 else torch.cat(attended))
+        if len(attended) == 1:
+            return more_rows(attended[0])
+        return more_rows(torch.cat(attended))
 
     def _of_heads(self, rows: Tensor, group: Group) -> Tensor:
         """Return a group's rows by text, head and token. Shape: (texts, heads, tokens, dim /
@@ -299,7 +304,9 @@ def more_rows(states: Tensor) -> Tensor:
         return states
     step = max(LEAST_ROWS, 1 << max(0, len(states).bit_length() - SIGNIFICANT_BITS))
     missing = -len(states) % step
-    return pad(states, (0, 0, 0, missing)) if missing else states
+    if missing:
+        return pad(states, (0, 0, 0, missing))
+    return states
 
 
 class Embedding(nn.Embedding):
@@ -342,7 +349,10 @@ class Linear(nn.Linear):
             self._packed = None
         elif self.packs and states.is_cpu and states.dim() == 2 and len(states) <= FEW_ROWS:
             is_cast = torch.is_autocast_enabled("cpu")
-            dtype = torch.get_autocast_dtype("cpu") if is_cast else self.weight.dtype
+            if is_cast:
+                dtype = torch.get_autocast_dtype("cpu")
+            else:
+                dtype = self.weight.dtype
             if (
                 (is_cast or states.dtype == dtype)
                 and can_pack(dtype)
@@ -437,7 +447,9 @@ def batch_shape(device: torch.device) -> tuple[int, int]:
     """Return the texts of a batch for other networks and devices, and the number that its tokens
     are a multiple of.
     """
-    return (1, 1) if device.type == "cpu" else (TOGETHER, MULTIPLE)
+    if device.type == "cpu":
+        return 1, 1
+    return TOGETHER, MULTIPLE
 
 
 def first_states(bert: Bert, ids: Sequence[list[int]]) -> list[Tensor]:
@@ -473,7 +485,9 @@ def batch_invariant_states(
         embedded = bert.embeddings(
             torch.tensor([token for text in ids for token in text]), places, inside
         )
-        parts.append(embedded if len(embedded) <= FEW_ROWS else more_rows(embedded))
+        if len(embedded) > FEW_ROWS:
+            embedded = more_rows(embedded)
+        parts.append(embedded)
 
     states = torch.cat(parts)
     rows = [len(part) for part in parts]
@@ -532,9 +546,14 @@ def _attended(attention: SelfAttention, lengths: list[int], *projected: Tensor) 
         attended.append(states.transpose(1, 2).flatten(2).flatten(0, 1))
         first = part.stop
 
-    rows = torch.cat(attended) if len(attended) > 1 else attended[0]
+    if len(attended) > 1:
+        rows = torch.cat(attended)
+    else:
+        rows = attended[0]
     padding = len(projected[0]) - first
-    return pad(rows, (0, 0, 0, padding)) if padding else rows
+    if padding:
+        return pad(rows, (0, 0, 0, padding))
+    return rows
 
 
 class Recorded:
@@ -602,7 +621,9 @@ class Recorded:
 
 def product_of(linear: nn.Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
     """Prepare a layer in this type for many products on a CPU."""
-    return linear.prepared(dtype) if isinstance(linear, Linear) else linear
+    if isinstance(linear, Linear):
+        return linear.prepared(dtype)
+    return linear
 
 
 def alike(lengths: Sequence[int], together: int, multiple: int) -> Iterator[tuple[list[int], int]]:

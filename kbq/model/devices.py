@@ -46,7 +46,9 @@ def choose_device(name: str) -> torch.device:
             f"devices{_why_none()}: use --device=cpu or auto"
         )
 
-    problem = _why_not(device) if device.type == "cuda" else None
+    problem = None
+    if device.type == "cuda":
+        problem = _why_not(device)
     if problem:
         raise ModelError(f"device {name!r} cannot be used ({problem}): use --device=cpu or auto")
     return device
@@ -104,7 +106,9 @@ def fast_dtype(device: torch.device) -> torch.dtype:
                 if torch.cuda.is_bf16_supported(including_emulation=False)
                 else torch.float16
             )
-    return torch.bfloat16 if cpu_has("avx512_bf16", "amx_bf16", "bf16") else torch.float32
+    if cpu_has("avx512_bf16", "amx_bf16", "bf16"):
+        return torch.bfloat16
+    return torch.float32
 
 
 def dtype_for(network: Any, device: torch.device) -> torch.dtype:
@@ -112,7 +116,9 @@ def dtype_for(network: Any, device: torch.device) -> torch.dtype:
     precision.
     """
     is_full = getattr(getattr(network, "config", None), "full_precision", False)
-    return torch.float32 if is_full else fast_dtype(device)
+    if is_full:
+        return torch.float32
+    return fast_dtype(device)
 
 
 def autocast(device: torch.device, network: Any = None) -> torch.autocast:
@@ -133,7 +139,8 @@ def pad(rows: Sequence[list[int]], value: int, device: torch.device, length: int
     lengths = np.array([len(row) for row in rows])
     if not length:
         length = int(lengths.max())
-        length += -length % MULTIPLE if length > LONG else 0
+        if length > LONG:
+            length += -length % MULTIPLE
     matrix = np.full((len(rows), length), value, np.int64)
     matrix[np.arange(length) < lengths[:, None]] = np.fromiter(
         chain.from_iterable(rows), np.int64, lengths.sum()
@@ -162,7 +169,9 @@ def batch_tokens(device: torch.device) -> int:
 def readable_length(backbone: Any, wanted: int) -> int:
     """Return the longest input, `wanted` tokens at most, that a network can read when it is padded."""
     positions = int(getattr(backbone.config, "max_position_embeddings", wanted))
-    return min(wanted, positions if positions <= LONG else positions // MULTIPLE * MULTIPLE)
+    if positions > LONG:
+        positions -= positions % MULTIPLE
+    return min(wanted, positions)
 
 
 def buckets(lengths: list[int], max_tokens: int) -> list[list[int]]:

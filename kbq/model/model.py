@@ -103,7 +103,9 @@ def window_tensors(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the ids, mask and segments of a batch of windows. Shapes: (windows, longest)."""
     ids, mask = padded([window.ids for window in batch], pad_id, device)
-    segments = pad([window.segments for window in batch], 0, device) if uses_segments else None
+    segments = None
+    if uses_segments:
+        segments = pad([window.segments for window in batch], 0, device)
     return ids, mask, segments
 
 
@@ -430,7 +432,9 @@ def _refuse_misfits(
     pieces = len(backbone.get_input_embeddings().weight)
     tokens = max(config.window.length, config.max_query_tokens)
     # Other networks may have tokens that their own tokenizer only knows by name.
-    highest = max(tokenizer.get_vocab().values(), default=0) if isinstance(backbone, Bert) else 0
+    highest = 0
+    if isinstance(backbone, Bert):
+        highest = max(tokenizer.get_vocab().values(), default=0)
     read = readable_length(backbone, tokens)
     lacks_segments = (
         "token_type_ids" in tokenizer.model_input_names
@@ -443,7 +447,8 @@ def _refuse_misfits(
         "its texts have two segments, its network one": lacks_segments,
         "its scale has another size than its vectors": lacks_scale,
     }
-    if problem := next((problem for problem, is_so in misfits.items() if is_so), None):
+    problem = next((problem for problem, is_so in misfits.items() if is_so), None)
+    if problem:
         raise ModelError(
             f"model folder {folder} does not fit together, {problem}: {remedy(folder)}"
         )

@@ -100,8 +100,12 @@ class ModelConfig:
     def tuned_relations(self) -> list[str]:
         """The relations on which a query encoder was fine-tuned; none if it was not."""
         facts = self.training.get("finetuning")
-        named = facts.get("relations") if isinstance(facts, dict) else None
-        return list(map(str, named)) if isinstance(named, list | tuple) else []
+        named = None
+        if isinstance(facts, dict):
+            named = facts.get("relations")
+        if isinstance(named, list | tuple):
+            return list(map(str, named))
+        return []
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         """Return the relations of slot queries on which a fine-tuned query encoder was not trained;
@@ -171,14 +175,18 @@ def read_whole_config(folder: Path) -> ModelConfig:
 
 def local_folder(source: str | Path) -> Path:
     """Return the folder of a local model; `default` is the one that comes with kbq."""
-    return DEFAULT_MODEL if str(source) == "default" else Path(source)
+    if str(source) == "default":
+        return DEFAULT_MODEL
+    return Path(source)
 
 
 def lasting_name(source: str) -> str:
     """Return the name to record for a model: the absolute path of a folder; any other name
     unchanged.
     """
-    return str(Path(source).resolve()) if source != "default" and Path(source).is_dir() else source
+    if source != "default" and Path(source).is_dir():
+        return str(Path(source).resolve())
+    return source
 
 
 def is_official(folder: Path) -> bool:
@@ -207,7 +215,9 @@ def record_name(folder: Path) -> str | None:
     # Indexes are sealed, too.
     name = next((name for name in RECORDS if (folder / name).is_file()), None)
     is_network = (folder / BERT_CONFIG).is_file() or any(folder.glob("*.safetensors"))
-    return name if name != seals.SEAL or is_network else None
+    if name != seals.SEAL or is_network:
+        return name
+    return None
 
 
 def sealed_files(folder: Path) -> dict[str, seals.FileSeal]:
@@ -353,7 +363,10 @@ def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None
     """Return the parameters of a network by name, except `without`; a shared one appears under its
     first name only.
     """
-    seen = set() if without is None else {without.data_ptr()}
+    if without is None:
+        seen = set()
+    else:
+        seen = {without.data_ptr()}
     named = {}
     for name, tensor in network.state_dict().items():
         if tensor.data_ptr() not in seen:

@@ -39,16 +39,24 @@ class QueryEncoder(nn.Module):
     def __init__(self, backbone: Any, shared: bool) -> None:
         super().__init__()
         self.start = backbone
-        self.end = backbone if shared else copy.deepcopy(backbone)
-        dim = int(backbone.config.hidden_size)
-        self.start_head = _identity(dim) if shared else nn.Identity()
-        self.end_head = _identity(dim) if shared else nn.Identity()
+        self.end = backbone
+        self.start_head: nn.Module = nn.Identity()
+        self.end_head: nn.Module = nn.Identity()
+        if shared:
+            dim = int(backbone.config.hidden_size)
+            self.start_head = _identity(dim)
+            self.end_head = _identity(dim)
+        else:
+            self.end = copy.deepcopy(backbone)
         bert.pack_few_rows(self)
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Shapes: inputs (queries, tokens); start vectors and end vectors (queries, dim)."""
         first = hidden_states(self.start, ids, mask, None)[:, 0]
-        last = first if self.end is self.start else hidden_states(self.end, ids, mask, None)[:, 0]
+        if self.end is self.start:
+            last = first
+        else:
+            last = hidden_states(self.end, ids, mask, None)[:, 0]
         return self.start_head(first).float(), self.end_head(last).float()
 
     def recorded(self, device: torch.device) -> bert.Recorded:
@@ -74,7 +82,10 @@ class QueryEncoder(nn.Module):
     def each_alone(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         """`forward` on a CPU, each query as if it were alone. Shape of both: (queries, dim)."""
         firsts = bert.first_states(self.start, ids)
-        lasts = firsts if self.end is self.start else bert.first_states(self.end, ids)
+        if self.end is self.start:
+            lasts = firsts
+        else:
+            lasts = bert.first_states(self.end, ids)
         dtype = dtype_for(self.start, bert.CPU)
         start = bert.product_of(self.start_head, dtype)
         end = bert.product_of(self.end_head, dtype)
@@ -177,7 +188,10 @@ class QueryTokenizer:
         information.
         """
         ids = [self.tokenizer.cls_token_id]
-        text = text.strip() if self.official else text.strip().removesuffix("?")
+        if self.official:
+            text = text.strip()
+        else:
+            text = text.strip().removesuffix("?")
         pieces = MARKERS.split(text)
         markers = [marker.upper() for marker in MARKERS.findall(text)]
         if self.casing and all(piece == piece.lower() for piece in pieces):
@@ -240,10 +254,20 @@ def readable_queries(
             query = Query.of(text)
             check_query(query.text)
             read = [tokenizer.ids_of(query.text) for tokenizer in tokenizers]
-            queries.append(replace(query, ids=tuple(read[0])) if read else query)
+            if read:
+                query = replace(query, ids=tuple(read[0]))
+            queries.append(query)
         except QueryError as error:
-            place = places[number] if places else f"query {number + 1}" if len(texts) > 1 else ""
-            problems.append(f"{place}: {error.typed}" if place else error.typed)
+            if places:
+                place = places[number]
+            elif len(texts) > 1:
+                place = f"query {number + 1}"
+            else:
+                place = ""
+            problem = error.typed
+            if place:
+                problem = f"{place}: {problem}"
+            problems.append(problem)
 
     if len(problems) == 1:
         raise QueryError(problems[0])
@@ -262,7 +286,9 @@ def _has_content(text: str) -> bool:
 def _shown(text: str) -> str:
     # Joined by blanks, as this many words are too many already.
     text = " ".join(text.split(None, SHOWN)[:SHOWN])
-    return repr(text if len(text) <= SHOWN else text[: SHOWN - 1] + "…")
+    if len(text) > SHOWN:
+        text = text[: SHOWN - 1] + "…"
+    return repr(text)
 
 
 @torch.inference_mode()

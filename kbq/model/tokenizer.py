@@ -369,4 +369,6 @@ def stretches(tokens: int, room: int, overlap: int) -> list[tuple[int, int, int]
     while begins[-1] + room < tokens:
         begins.append(min(begins[-1] + room - overlap, tokens - room))
     seams = [begin + (previous + room - begin) // 2 for previous, begin in pairwise(begins)]
-    return list(zip(begins, [0, *seams], [*seams, tokens], strict=True)) if tokens else []
+    if tokens:
+        return list(zip(begins, [0, *seams], [*seams, tokens], strict=True))
+    return []

@@ -65,4 +65,6 @@ def _mentioning(text: str, first: int, last: int, begin: int) -> tuple[int, int]
         return start, clause.start() + 1
     end = min(last + AFTER, begin)
     blank = text.rfind(" ", last, end)
-    return start, end if end == begin or blank < 0 else blank
+    if end == begin or blank < 0:
+        return start, end
+    return start, blank

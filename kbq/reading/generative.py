@@ -111,8 +111,12 @@ class GenerativeReader:
         """
         answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
-            hits = placed(self.write(text, paragraphs), paragraphs) if paragraphs else []
-            answers.append((best_of_each(hits, unit) if unit == "page" else hits)[:k])
+            hits = []
+            if paragraphs:
+                hits = placed(self.write(text, paragraphs), paragraphs)
+            if unit == "page":
+                hits = best_of_each(hits, unit)
+            answers.append(hits[:k])
         return answers
 
     @torch.inference_mode()
@@ -157,11 +161,17 @@ def placed(text: str, paragraphs: Sequence[Answer]) -> list[Answer]:
     """Put a written text where it occurs first, or else on the whole of the best paragraph; all
     others follow.
     """
-    places = [hit.context.casefold().find(text.casefold()) if text else -1 for hit in paragraphs]
+    places = [-1] * len(paragraphs)
+    if text:
+        places = [hit.context.casefold().find(text.casefold()) for hit in paragraphs]
     best = next((number for number, place in enumerate(places) if place >= 0), 0)
     hits = []
     for hit, place in zip(paragraphs, places, strict=True):
-        start, end = (place, place + len(text)) if place >= 0 else (0, len(hit.context))
+        start = 0
+        end = len(hit.context)
+        if place >= 0:
+            start = place
+            end = place + len(text)
         hits.append(replace(hit, text=text, start=start, end=end, unit=(start, end)))
     return [hits[best], *hits[:best], *hits[best + 1 :]]
 
@@ -170,7 +180,10 @@ def refuse_too_large(folder: Path, source: str) -> None:
     """Raise ModelError if the weights take more memory than is free: the system would end the
     process.
     """
-    sizes = [sum(path.stat().st_size for path in folder.glob(pattern)) for pattern in WEIGHTS]
+    sizes = []
+    for pattern in WEIGHTS:
+        files = folder.glob(pattern)
+        sizes.append(sum(path.stat().st_size for path in files))
     need = next(filter(None, sizes), 0)
     free = available_memory()
     if need > free:

@@ -77,7 +77,10 @@ def excerpts(
             first = phrases[numbers[0]]
             mention = earlier_mention(subject, first.title, first.context, begin, stop)
             firsts.append((first, begin, stop))
-            mentions.append(first.context[slice(*mention)] if mention else "")
+            mentioned = ""
+            if mention:
+                mentioned = first.context[slice(*mention)]
+            mentions.append(mentioned)
 
     titles = tokenize(tokenizer, [phrase.title for phrase, _, _ in firsts])
     named = tokenize(tokenizer, mentions)
@@ -182,8 +185,15 @@ def _surroundings(phrase: Answer) -> tuple[int, int]:
     stop = phrase.end + AROUND
     blank_before = text.find(" ", max(0, begin), phrase.start)
     blank_behind = text.rfind(" ", phrase.end, stop)
-    begin = content_start(text) if begin <= 0 else begin if blank_before < 0 else blank_before
-    return begin, len(text) if stop >= len(text) else stop if blank_behind < 0 else blank_behind
+    if begin <= 0:
+        begin = content_start(text)
+    elif blank_before >= 0:
+        begin = blank_before
+    if stop >= len(text):
+        return begin, len(text)
+    if blank_behind < 0:
+        return begin, stop
+    return begin, blank_behind
 
 
 # Reading
@@ -362,7 +372,9 @@ def _edge_rows(read: Sequence[Excerpt], texts: Sequence[slice]) -> Rows:
 
 
 def _with_proposal(excerpt: Excerpt, span: Span) -> Excerpt:
-    return excerpt if span in excerpt.spans else replace(excerpt, spans=(*excerpt.spans, span))
+    if span in excerpt.spans:
+        return excerpt
+    return replace(excerpt, spans=(*excerpt.spans, span))
 
 
 def _proposals(logits: Tensor, texts: Sequence[slice]) -> list[Span]:

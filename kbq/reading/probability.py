@@ -169,7 +169,9 @@ def _words(text: str) -> list[str]:
 def _share(words: Sequence[str], text: str) -> float:
     """Return the share of words that occur in a text; all of none."""
     inside = frozenset(_words(text))
-    return sum(word in inside for word in words) / len(words) if words else 1.0
+    if words:
+        return sum(word in inside for word in words) / len(words)
+    return 1.0
 
 
 class SearchMode(Struct, frozen=True, rename={"n_reranked": "second_look"}):  # names in files

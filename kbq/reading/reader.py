@@ -190,7 +190,9 @@ def judge_digest(folder: Path) -> str:
             has_judge = any(name.startswith(JUDGE) for name in file.keys())  # noqa: SIM118 - it cannot be iterated
     except (OSError, SafetensorError):
         return ""
-    return digest_of(folder, READER) if has_judge and has_reader(folder) else ""
+    if has_judge and has_reader(folder):
+        return digest_of(folder, READER)
+    return ""
 
 
 def has_reader(folder: Path) -> bool:
@@ -388,7 +390,9 @@ class Reader:
         """
         own, other = ((one.get_vocab(), one.tokenize(PROBE)) for one in (self.tokenizer, tokenizer))
         if own != other:
-            differs = "has another vocabulary" if own[0] != other[0] else "splits text differently"
+            differs = "splits text differently"
+            if own[0] != other[0]:
+                differs = "has another vocabulary"
             raise ModelError(
                 f"the tokenizer of {self.source} {differs} than that of the model to train: "
                 "distil from a reader with the same tokenizer, such as one trained by `kbq train "
@@ -494,7 +498,9 @@ class Reader:
         answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
             hits = with_retrieval(self.read(text, paragraphs), paragraphs, weight)
-            answers.append((best_of_each(hits, unit) if unit == "page" else hits)[:k])
+            if unit == "page":
+                hits = best_of_each(hits, unit)
+            answers.append(hits[:k])
         return answers
 
 
@@ -528,7 +534,8 @@ def _load(source: str) -> tuple[Any, list[str]]:
 
     layers = re.compile(rf"{re.escape(network.base_model_prefix)}\..*\.\d+\.")
     # Heads and poolers of other tasks are usual.
-    if surplus := sorted(filter(layers.match, facts["unexpected_keys"])):
+    surplus = sorted(filter(layers.match, facts["unexpected_keys"]))
+    if surplus:
         raise ModelError(
             f"the checkpoint {source} has {len(surplus)} weights that its config has no layer "
             f"for, the first is {surplus[0]}: put back the config that belongs to them"
@@ -576,5 +583,8 @@ def best_of_each(answers: Sequence[Answer], unit: Unit) -> list[Answer]:
     """Keep the first answer from each page or paragraph."""
     first: dict[tuple[str, int], Answer] = {}
     for answer in answers:
-        first.setdefault((answer.page_id, answer.paragraph if unit == "paragraph" else 0), answer)
+        paragraph = 0
+        if unit == "paragraph":
+            paragraph = answer.paragraph
+        first.setdefault((answer.page_id, paragraph), answer)
     return list(first.values())

@@ -144,7 +144,11 @@ class Reranking:
         reason = self.why_not(options)
         if reason and options.rerank:
             raise QueryError(f"--rerank has no effect where {reason}: leave it out", is_usage=True)
-        return 0 if reason else N_RERANKED if options.rerank is None else options.rerank
+        if reason:
+            return 0
+        if options.rerank is None:
+            return N_RERANKED
+        return options.rerank
 
     def why_not(self, options: SearchOptions) -> str:
         """Say why nothing is reranked; empty if something is."""
@@ -156,7 +160,9 @@ class Reranking:
             return "sentences are asked for"
         if not self.reader_digest:
             return f"the model {self.base} has no reader that judges phrases"
-        return "nothing is reranked (--rerank=0)" if options.rerank == 0 else ""
+        if options.rerank == 0:
+            return "nothing is reranked (--rerank=0)"
+        return ""
 
 
 def rerank(
@@ -298,7 +304,10 @@ def _supported(candidates: Sequence[Candidate], query: Query) -> Iterator[Candid
             if normalise_answer(candidate.answer.text) == meaning
             else None
         )
-        score = candidate.score if same is None else SUPPORT * float(np.logaddexp.reduce(same))
+        if same is None:
+            score = candidate.score
+        else:
+            score = SUPPORT * float(np.logaddexp.reduce(same))
         yield candidate._replace(answer=replace(candidate.answer, score=score))
 
 
@@ -327,5 +336,7 @@ def judged_first(
 
 
 def _overlap(answer: Answer, other: Answer) -> bool:
-    is_near = (answer.page_id, answer.paragraph) == (other.page_id, other.paragraph)
-    return is_near and answer.start < other.end and other.start < answer.end
+    """Return whether two answers have a letter in common."""
+    if (answer.page_id, answer.paragraph) != (other.page_id, other.paragraph):
+        return False
+    return answer.start < other.end and other.start < answer.end

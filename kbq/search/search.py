@@ -255,7 +255,9 @@ class WordIndexes:
         self, queries: Sequence[Query], bm25_weight: float, sparta_weight: float
     ) -> list[LexicalScores]:
         """Return the weighted scores of all indexes. Raises QueryError if there is none."""
-        sources = [self.scores(queries, "sparta", sparta_weight)] if self.sparta else []
+        sources = []
+        if self.sparta:
+            sources = [self.scores(queries, "sparta", sparta_weight)]
         if self.bm25 or not sources:
             self.require("bm25")
             terms = self._words_of(queries)
@@ -265,7 +267,9 @@ class WordIndexes:
 
     def naming(self, query: Query) -> Naming:
         """Return the pages that name the subject of a slot query; none for any other query."""
-        return self._names.of(query.subject) if query.is_slot and self.bm25 else NOWHERE
+        if query.is_slot and self.bm25:
+            return self._names.of(query.subject)
+        return NOWHERE
 
     def respelled(self, query: Query) -> Query:
         """Spell the subject of a query, or a name in a question, like the title that reads the
@@ -277,7 +281,9 @@ class WordIndexes:
             return query
         if query.is_slot:
             title = self._title_like(query.subject)
-            return Query.of(f"{title} [SEP] {query.relation}") if title else query
+            if title:
+                return Query.of(f"{title} [SEP] {query.relation}")
+            return query
 
         text = query.text
         words = list(_WORD.finditer(text))
@@ -318,7 +324,9 @@ class WordIndexes:
 
     def missing(self, text: str) -> list[str]:
         """Return the words of a text that no page has in any form, as far as a BM25 index can tell."""
-        return missing_words(text, self.bm25) if self.bm25 else []
+        if self.bm25:
+            return missing_words(text, self.bm25)
+        return []
 
     def unknown(
         self, query: Query, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]
@@ -331,7 +339,10 @@ class WordIndexes:
         """
         if query.mention is not None:
             return list(dict.fromkeys(self.missing(query.mention)))
-        missing = self.missing(query.relation if query.is_slot else query.text)
+        text = query.text
+        if query.is_slot:
+            text = query.relation
+        missing = self.missing(text)
         unread = [
             word
             for word, number in zip(missing, numbers_of(missing), strict=True)
@@ -412,13 +423,17 @@ class _Ranking:
         self.k, self.unit = wanted
         # The k best phrases open in the k best pieces (see exact.py), several of which may be in
         # one paragraph.
-        self.depth = self.k if self.unit in ("phrase", "sentence") else 2 * self.k
+        if self.unit in ("phrase", "sentence"):
+            self.depth = self.k
+        else:
+            self.depth = 2 * self.k
         # Units of each query, by group.
         self._found = [[Units([], False, np.inf)] * queries for _ in range(groups)]
         # Heaps of the scores of the k best units so far.
         self._best = [[-np.inf] * self.k for _ in range(queries)]
 
     def may_grow(self, group: int, query: int) -> bool:
+        """Return whether a deeper search may find better units."""
         units = self._found[group][query]
         return not units.is_complete and units.complete_above >= self._best[query][0]
 

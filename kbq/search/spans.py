@@ -74,7 +74,9 @@ class Spans:
         )
         penalty = self.penalties[best] - self.penalties[first]
         score = float(self.inner_products[first, 0] + self.inner_products[best, 1] - penalty)
-        return None if score == -np.inf else (score, start + best - first)
+        if score == -np.inf:
+            return None
+        return score, start + best - first
 
 
 def find_spans(
@@ -193,8 +195,9 @@ def _opening_rows(
     )
     bonuses = [of_query.bonus for of_query in candidates if of_query.bonus is not None]
     opens = shard.opens(starts)
-    bonus = np.concatenate(bonuses)[opens] if bonuses else None
-    return starts[opens], offsets[opens], bonus
+    if not bonuses:
+        return starts[opens], offsets[opens], None
+    return starts[opens], offsets[opens], np.concatenate(bonuses)[opens]
 
 
 def paragraph_spans(
@@ -502,8 +505,12 @@ class Sentences:
         """
         before = bisect_right(self._begins, start)
         after = bisect_left(self._stops, end)
-        first = self._begins[before - 1] if before else 0
-        last = self._stops[after] if after < len(self._stops) else self._length
+        first = 0
+        if before:
+            first = self._begins[before - 1]
+        last = self._length
+        if after < len(self._stops):
+            last = self._stops[after]
         opening = bisect_right(self._word_stops, first)
         closing = bisect_left(self._word_begins, last) - 1
         if opening > closing:  # nothing but white space

@@ -314,6 +314,7 @@ async def query(request: Request, asked: QueryRequest, services: WithServices) -
 
 
 def _written(kb: str, found: Sequence[Result], context: int) -> Response:
+    """Return results as JSON. Raises RefusedError if they are too long."""
     results = list[str]()
     size = 0
     for page in found:
@@ -414,7 +415,9 @@ def relations_asked(asked: str | WantedRelation, values: Values) -> list[Relatio
     """
     if not isinstance(asked, str):
         return [asked.relation]
-    return preset(asked) if asked.startswith(MARK) else [relation_named(asked, values)]
+    if asked.startswith(MARK):
+        return preset(asked)
+    return [relation_named(asked, values)]
 
 
 async def filled(table: FillRequest, services: Services) -> AsyncIterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property, partial
 from typing import Any
@@ -121,7 +121,8 @@ def create_app(
     app.mount("/shared", StaticFiles(directory=BROWSER), name="shared")
     app.state.drawer = documents.Drawer()
     app.state.mcp = tools.applications(app.state.services)
-    app.router.routes.extend(route for application in app.state.mcp for route in application.routes)
+    for application in app.state.mcp:
+        app.router.routes.extend(application.routes)
 
     return app
 
@@ -154,7 +155,10 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
 async def _refused(request: Request, error: Exception) -> Response:
     """Answer with a document for programs, and with a page for people."""
     services: Services = request.app.state.services
-    refused = error if isinstance(error, KbqError) else RefusedError(500, str(error))
+    if isinstance(error, KbqError):
+        refused = error
+    else:
+        refused = RefusedError(500, str(error))
     path = request.url.path
     accepted = request.headers.get("accept", "")
     for_reconciliation = is_reconciliation(path)
@@ -165,7 +169,9 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     """Refuse a request that its route does not take, and name its fields, but not their values."""
-    problems = error.errors()[:MOST_PROBLEMS] if isinstance(error, RequestValidationError) else []
+    problems: Sequence[Any] = []
+    if isinstance(error, RequestValidationError):
+        problems = error.errors()[:MOST_PROBLEMS]
     if any(problem["type"] == "json_invalid" for problem in problems):
         return await _refused(
             request, RefusedError(400, "the request is not JSON: send one object {…}")
@@ -226,6 +232,7 @@ def serve_stdio(served: ServedKb) -> None:
 
 
 def server_of(app: FastAPI, settings: ServeSettings) -> uvicorn.Server:
+    """Return a server that tells as little of itself as it can."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
@@ -260,13 +267,22 @@ def listen(settings: ServeSettings) -> socket.socket:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        if error.errno and error.errno > 0:
+            reason = os.strerror(error.errno)
+        else:
+            reason = str(error.strerror)
         raise KbqError(
             f"{settings.host}:{settings.port} cannot be served ({reason}): choose another --port"
         ) from None
 
 
 def address(settings: ServeSettings, listening: socket.socket) -> str:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    local = f"http://{'127.0.0.1' if settings.host in EVERYWHERE else host}:{listening.getsockname()[1]}"
+    """Return the address at which a person opens the service."""
+    if ":" in settings.host:
+        host = f"[{settings.host}]"
+    else:
+        host = settings.host
+    if settings.host in EVERYWHERE:
+        host = "127.0.0.1"
+    local = f"http://{host}:{listening.getsockname()[1]}"
     return f"{settings.public_url.rstrip('/') or local}/"

@@ -163,7 +163,10 @@ class Batcher:
         asked = part or kb.kb
         request = await self._answered(asked, texts, options)
         for result in request.results:
-            self._metrics.answers.labels(kb.name, "answered" if result.likely else "none").inc()
+            outcome = "none"
+            if result.likely:
+                outcome = "answered"
+            self._metrics.answers.labels(kb.name, outcome).inc()
         return await asyncio.to_thread(request.with_unknown_words)
 
     async def _answered(
@@ -200,7 +203,9 @@ class Batcher:
         costs = self._searching + request.cost
         costs += sum(cost(len(queued.left) - len(queued.part), queued.options) for queued in parted)
         costs += sum(cost(len(queued.left), queued.options) for queued in _unanswered(line))
-        return costs * (min(self._paces) if len(self._paces) == self._paces.maxlen else 0.0)
+        if len(self._paces) != self._paces.maxlen:
+            return 0.0
+        return costs * min(self._paces)
 
     async def call(
         self, work: Callable[[], T], deadline: float | None = None, costs: float = SMALL
@@ -216,10 +221,14 @@ class Batcher:
         return outcome
 
     async def _outcome(self, request: _Waiting, deadline: float | None = None) -> Any:
+        """Let a request wait in its line, and return its outcome unless it takes too long."""
         self._line_of(request).append(request)
         self._metrics.waiting.set(self.waiting)
         self._wake.set()
-        limit = time.monotonic() + self._seconds if deadline is None else deadline
+        if deadline is None:
+            limit = time.monotonic() + self._seconds
+        else:
+            limit = deadline
         try:
             async with asyncio.timeout_at(limit):
                 return await request.outcome
@@ -230,9 +239,12 @@ class Batcher:
             raise LateError(max(0.0, round(limit - request.since, 1))) from None
 
     def _line_of(self, request: _Waiting) -> deque[_Waiting]:
-        return self._large if request.cost > SMALL else self._small
+        if request.cost > SMALL:
+            return self._large
+        return self._small
 
     async def _run(self) -> None:
+        """Search batch after batch, as long as the service lives."""
         loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
@@ -284,7 +296,10 @@ class Batcher:
         if not line:
             return []
         first = line.popleft()
-        self._small_had = self._small_had + first.cost if is_small else 0.0
+        if is_small:
+            self._small_had += first.cost
+        else:
+            self._small_had = 0.0
         if not isinstance(first, _Queries):
             return [first]
         is_alone = time.monotonic() - self._small_at > RECENT

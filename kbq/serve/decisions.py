@@ -137,7 +137,9 @@ class DecisionsFile:
         with self._alone() as file:
             file.seek(max(0, min(since, LONGEST_FILE * 2) - 1))
             # Elsewhere the file has been replaced.
-            first = since if since and file.read(1) == b"\n" else 0
+            first = 0
+            if since and file.read(1) == b"\n":
+                first = since
             if lines:
                 self._append(file, lines)
             end = file.seek(0, os.SEEK_END)
@@ -215,7 +217,8 @@ class DecisionsFile:
                 break
             self._end += len(line)
             self._before = (self._before + line)[-RECOGNISED:]
-            if known := _id(line):
+            known = _id(line)
+            if known:
                 self._ids.add(known)
 
         if self._end < size:
@@ -237,6 +240,7 @@ class DecisionsFile:
             self._ids = set()
 
     def _move_torn(self, file: BinaryIO) -> None:
+        """Move the unfinished last line into a file of its own."""
         beside = self._path.with_name(f"{self._path.name}.torn")
         with open_to_grow(beside) as other:
             other.seek(0, os.SEEK_END)
@@ -318,7 +322,8 @@ def _line(fields: dict[str, Any]) -> bytes:
         "time": decision.time,
         "reviewer": decision.reviewer,
     }
-    line |= {"id": decision.id} if decision.id else {}
+    if decision.id:
+        line["id"] = decision.id
     line |= {name: fields[name] for name, kind in PLACE.items() if type(fields.get(name)) is kind}
 
     for name, value in line.items():

@@ -75,7 +75,9 @@ class Drawer:
     def picture(self, folder: Path, page_id: str, quotation: Quotation, is_part: bool) -> bytes:
         """Return the picture of a page. Raises RefusedError if there is none."""
         named = PAGE.fullmatch(page_id)
-        path = (folder / named["path"]).resolve() if named else folder
+        path = folder
+        if named:
+            path = (folder / named["path"]).resolve()
         if not named or not path.is_relative_to(folder.resolve()) or not path.is_file():
             raise RefusedError(
                 404,
@@ -146,7 +148,9 @@ def draw_page(path: str, number: int, quotation: Quotation, is_part: bool) -> by
         marked = pixels[rows, max(0, math.floor(left)) : math.ceil(right)]
         marked[:] = marked * MARK // 255
 
-    return _png(_part(pixels, boxes, scale) if is_part and boxes else pixels)
+    if is_part and boxes:
+        pixels = _part(pixels, boxes, scale)
+    return _png(pixels)
 
 
 def _boxes(page: Any, quotation: Quotation, width: int, height: int) -> list[Box]:
@@ -228,13 +232,13 @@ def _letters(text: str) -> tuple[str, Sequence[int]]:
 def _part(pixels: Any, boxes: Sequence[Box], scale: float) -> Any:
     """Return the part of a picture around the first line of a quotation."""
     height, width = pixels.shape[:2]
-    part_width, part_height = (
-        min(most, round(points * scale)) for most, points in zip((width, height), PART, strict=True)
-    )
+    part_width = min(width, round(PART[0] * scale))
+    part_height = min(height, round(PART[1] * scale))
     left, top, right, bottom = boxes[0]
     first_column = round(min(max(0.0, (left + right - part_width) / 2), width - part_width))
     first_row = round(min(max(0.0, (top + bottom - part_height) / 2), height - part_height))
-    return pixels[first_row : first_row + part_height, first_column : first_column + part_width]
+    rows = pixels[first_row : first_row + part_height]
+    return rows[:, first_column : first_column + part_width]
 
 
 def _png(pixels: Any) -> bytes:

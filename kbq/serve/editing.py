@@ -101,7 +101,9 @@ class NewKb:
     @property
     def source(self) -> Path:
         """What is read: the folder or, of one file, this file, which may be a corpus."""
-        return self.documents / next(iter(self.files)) if len(self.files) == 1 else self.documents
+        if len(self.files) == 1:
+            return self.documents / next(iter(self.files))
+        return self.documents
 
     def facts(self) -> dict[str, Any]:
         """Say how far it is."""
@@ -147,7 +149,8 @@ class NewKb:
     def keep(self, path: str, content: bytes) -> None:
         """Keep a document that has arrived."""
         self.refuse_built()
-        if why := why_not(path, len(content)):
+        why = why_not(path, len(content))
+        if why:
             raise RefusedError(422, f"{path!r:.80} is not taken: it {why}")
         if len(self.files) >= MOST_FILES:
             raise RefusedError(
@@ -205,6 +208,7 @@ class NewKb:
         )
 
     def _build(self) -> None:
+        """Build the knowledge base from the documents."""
         # Each document that cannot be read is told, where otherwise some are named, and the others
         # counted.
         pages = read_corpus(
@@ -223,6 +227,7 @@ class NewKb:
         )
 
     def _counted(self, pages: Iterator[Page]) -> Iterator[Page]:
+        """Yield pages, and count the documents that they are of."""
         before = ""
         for number, page in enumerate(pages, start=1):
             self._refuse_stopped()
@@ -292,7 +297,9 @@ def why_not(path: str, size: int) -> str:
             f"needs a further package: {INSTALL}" if lacks_library(kind) else UNKNOWN
         )
 
-    return f"has {size:,} bytes, {LARGEST:,} at most are read: divide it" if size > LARGEST else ""
+    if size > LARGEST:
+        return f"has {size:,} bytes, {LARGEST:,} at most are read: divide it"
+    return ""
 
 
 UNKNOWN = "is of no kind that kbq reads"
@@ -399,6 +406,7 @@ class Editor:
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
 
     async def _make(self, upload: NewKb) -> None:
+        """Build and open a new knowledge base, and serve it with the others."""
         services = self._services
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, upload.build)
@@ -419,9 +427,12 @@ class Editor:
             upload.state = "ready"
 
     def _is_taken(self, name: str) -> bool:
+        """Return whether a knowledge base has this name, or a folder of one is there."""
         names = {served.name for served in self._services.kbs} | set(self._all)
+        if name.casefold() in map(str.casefold, names):
+            return True
         places = self._folder / name, self._folder / f"{name}{DOCUMENTS}"
-        return name.casefold() in map(str.casefold, names) or any(path.exists() for path in places)
+        return any(path.exists() for path in places)
 
     def _left(self) -> Iterator[NewKb]:
         """Yield those of an earlier run that have documents, and are not built."""

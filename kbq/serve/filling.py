@@ -41,7 +41,9 @@ class SlotFiller:
     @property
     def min_probability(self) -> float:
         """The default threshold of values, which is 0 without a calibration."""
-        return 0.0 if self.served.kb.searcher.plan(SEARCH).calibration is None else MIN_PROBABILITY
+        if self.served.kb.searcher.plan(SEARCH).calibration is None:
+            return 0.0
+        return MIN_PROBABILITY
 
     async def claims(self, slots: Sequence[Slot], pages: Sequence[str] = ()) -> list[list[Claim]]:
         """Return the accepted claims of each slot or, if there is none, the best guess, if any.
@@ -71,6 +73,7 @@ class SlotFiller:
     def _decided(
         self, slots: Sequence[Slot], answers: Sequence[Sequence[list[Answer]]], pages: Sequence[str]
     ) -> list[list[Claim]]:
+        """Return the claims of slots, which the rules of a row have made consistent."""
         decider = Decider(self.served.kb.searcher.titles, self.min_probability, TOP, {})
         claims = [decider.claims(*of_slot) for of_slot in zip(slots, answers, pages, strict=True)]
         kept = iter(
@@ -140,6 +143,7 @@ class TableFiller:
 
 
 def _cell(slot: Slot, claims: Sequence[Claim], ids: Mapping[str, str]) -> dict[str, Any]:
+    """Return a cell as the API shows it."""
     written = [views(claim, slot.relation, ids) for claim in claims]
     return {
         "subject": slot.subject,

@@ -120,7 +120,9 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        cors = self._for_all if is_reconciliation(scope["path"]) else self._for_some
+        cors = self._for_some
+        if is_reconciliation(scope["path"]):
+            cors = self._for_all
         await cors(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -129,7 +131,9 @@ class Guard:
             scope = {**scope, "method": "GET"}
         headers = Headers(scope=scope)
         asked = headers.get("x-request-id", "")
-        exchange = _Exchange(scope, headers, asked if ID.fullmatch(asked) else uuid.uuid4().hex)
+        if not ID.fullmatch(asked):
+            asked = uuid.uuid4().hex
+        exchange = _Exchange(scope, headers, asked)
         send = self._sender(exchange, send)
         self._in_flight += 1
         self._metrics.in_flight.set(self._in_flight)
@@ -149,6 +153,7 @@ class Guard:
             self._tell(exchange)
 
     def _refuse(self, exchange: _Exchange) -> None:
+        """Raise RefusedError unless a request may be answered."""
         headers = exchange.headers
         path = exchange.scope["path"]
         method = exchange.scope["method"]
@@ -174,9 +179,13 @@ class Guard:
                 is_editing = self._settings.edit is not None and exchange.scope["path"].startswith(
                     EDITING
                 )
-                content = await self._read(receive, LARGEST if is_editing else MOST_TEXT)
+                longest = MOST_TEXT
+                if is_editing:
+                    longest = LARGEST
+                content = await self._read(receive, longest)
                 if content is not None:
-                    seconds *= TIMES if is_editing or exchange.scope["path"] in TABLES else 1
+                    if is_editing or exchange.scope["path"] in TABLES:
+                        seconds *= TIMES
                     limit.reschedule(exchange.since + seconds)
                     await self._while_connected(exchange, content, receive, send)
         except TimeoutError:
@@ -205,6 +214,7 @@ class Guard:
     async def _while_connected(
         self, exchange: _Exchange, content: bytes, receive: Receive, send: Send
     ) -> None:
+        """Answer a request, and stop if its client goes away."""
         bodies = [content]
 
         async def replayed() -> Message:
@@ -229,6 +239,7 @@ class Guard:
             watching.cancel()
 
     async def _called(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
+        """Answer a request; an unexpected error is logged, and said in one sentence."""
         try:
             await self._app(exchange.scope, receive, send)
         except (asyncio.CancelledError, RefusedError):
@@ -267,11 +278,14 @@ class Guard:
             exchange.is_sent = message["type"] == "http.response.body" and not message.get(
                 "more_body"
             )
-            await send({**message, "body": bytes(body)} if body else message)
+            if body:
+                message = {**message, "body": bytes(body)}
+            await send(message)
 
         return send_pieces
 
     def _tell(self, exchange: _Exchange) -> None:
+        """Log and count a request that was answered."""
         scope = exchange.scope
         seconds = time.monotonic() - exchange.since
         status = exchange.status or 499
@@ -285,8 +299,12 @@ class Guard:
             "route": route,
         }
         facts |= {"status": status, "seconds": round(seconds, 4)}
-        queries = scope.get("state", {}).get("queries") if self._settings.log_queries else None
-        log.info("request", extra=facts | ({"queries": queries} if queries else {}))
+        queries = None
+        if self._settings.log_queries:
+            queries = scope.get("state", {}).get("queries")
+        if queries:
+            facts |= {"queries": queries}
+        log.info("request", extra=facts)
 
 
 def refuse_host(settings: ServeSettings, host: str) -> None:
@@ -350,6 +368,7 @@ def refuse_key(settings: ServeSettings, path: str, headers: Headers, query: str)
 
 
 def _key_of(authorization: str) -> bytes:
+    """Return the key in a header, of a bearer or as a password."""
     scheme, _, value = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return value.strip(" \t").encode("utf-8", "replace")

@@ -279,7 +279,10 @@ class KnowledgeBases:
         A request takes it once, so that its answer is of one state. Raises RefusedError if there is
         none.
         """
-        served = self._by_name.get(name) if name else next(iter(self))
+        if name:
+            served = self._by_name.get(name)
+        else:
+            served = next(iter(self))
         if served is None:
             names = ", ".join(self._by_name)
             raise RefusedError(404, f"there is no knowledge base {name!r:.80}: choose from {names}")

@@ -85,14 +85,23 @@ def level_of(probability: float | None) -> str:
     """
     if probability is None:
         return "unknown"
-    return "sure" if probability >= SURE else "likely" if probability >= LIKELY else "unlikely"
+    if probability >= SURE:
+        return "sure"
+    if probability >= LIKELY:
+        return "likely"
+    return "unlikely"
 
 
 def evidence(answer: Answer) -> tuple[str, str]:
     """Return the parts of its paragraph before and after an answer."""
     first, last = answer.window(CONTEXT)
-    before = ("… " if first else "") + answer.context[first : answer.start]
-    return before, answer.context[answer.end : last] + (" …" if last < len(answer.context) else "")
+    before = answer.context[first : answer.start]
+    if first:
+        before = f"… {before}"
+    after = answer.context[answer.end : last]
+    if last < len(answer.context):
+        after = f"{after} …"
+    return before, after
 
 
 def address_of(kb: str, page_id: str, paragraph: int, start: int, end: int) -> str:
@@ -120,7 +129,9 @@ def web_address(metadata: Mapping[str, object]) -> str:
     """
     url = metadata.get("url")
     try:
-        return url if isinstance(url, str) and urlsplit(url).scheme in SAFE else ""
+        if isinstance(url, str) and urlsplit(url).scheme in SAFE:
+            return url
+        return ""
     except ValueError:
         return ""
 
@@ -200,7 +211,9 @@ async def ask(
         cards.setdefault(normalised(answer.text), []).append(answer)
     levels = [level_of(places[0].probability) for places in cards.values()]
     is_sure = bool(levels) and levels[0] not in ("unlikely", "unknown")
-    shown = sum(level != "unlikely" for level in levels) if is_sure else len(levels)
+    shown = len(levels)
+    if is_sure:
+        shown = sum(level != "unlikely" for level in levels)
     view |= {
         "answers": list(cards.values()),
         "is_all": len(result.answers) < form.k,
@@ -285,7 +298,12 @@ async def table(
         [*form.relation, *filter(None, map(str.strip, form.others.split(",")))]
     )
     known = {relation.name for relation in known_relations()}
-    suggested = {f"{MARK}{name}" if name in known else name: name for name in served.relations}
+    suggested = {}
+    for name in served.relations:
+        suggestion = name
+        if name in known:
+            suggestion = f"{MARK}{name}"
+        suggested[suggestion] = name
     suggested |= {
         name: name for name in relations if f"{MARK}{name.removeprefix(MARK)}" not in suggested
     }
@@ -310,8 +328,10 @@ def _presets() -> dict[str, list[str]]:
     """Return the relations of each preset, and each known relation by itself, as clients write
     them.
     """
-    groups = dict.fromkeys(group for groups in known_relations().values() for group in groups)
-    names = [*groups, *(relation.name for relation in known_relations())]
+    groups: list[str] = []
+    for presets in known_relations().values():
+        groups.extend(presets)
+    names = [*dict.fromkeys(groups), *(relation.name for relation in known_relations())]
     return {
         f"{MARK}{name}": [f"{MARK}{relation.name}" for relation in preset(name)] for name in names
     }
@@ -338,6 +358,7 @@ async def read(
 
 
 def _read(content: bytes, suffix: str, sheet: str, titles: Titles) -> dict[str, Any]:
+    """Return the cells of an uploaded table. Raises RefusedError if it cannot be read."""
     notes: list[str] = []
     with TemporaryDirectory() as folder:
         path = Path(folder, f"table{suffix}")
@@ -345,12 +366,17 @@ def _read(content: bytes, suffix: str, sheet: str, titles: Titles) -> dict[str, 
         try:
             sheets = sheets_of(path) if suffix == ".xlsx" else []
             chosen = sheet or next(iter(sheets), "")
-            table = read_table(f"{path}#{chosen}" if chosen else path, notes.append)
+            source: str | Path = path
+            if chosen:
+                source = f"{path}#{chosen}"
+            table = read_table(source, notes.append)
         except KbqError as error:
             raise RefusedError(422, str(error).replace(str(path), "the file")) from None
 
     refuse_more("cells", len(table.rows) * len(table.columns), MOST_SHOWN)
-    rows = [[cell_text(row.get(name)) for name in table.columns] for row in table.rows]
+    rows = []
+    for row in table.rows:
+        rows.append([cell_text(row.get(name)) for name in table.columns])
     return {
         "columns": table.columns,
         "rows": rows,
@@ -372,6 +398,7 @@ async def ids(
 
 
 def _ids(content: bytes, suffix: str) -> dict[str, str]:
+    """Return the ids in an uploaded file. Raises RefusedError if it cannot be read."""
     with TemporaryDirectory() as folder:
         path = Path(folder, f"ids{suffix.replace('.txt', '.csv')}")
         path.write_bytes(content)
@@ -445,6 +472,7 @@ async def export(asked: ExportRequest, services: WithServices) -> dict[str, Any]
 
 
 def _exported(asked: ExportRequest, searcher: Searcher) -> dict[str, Any]:
+    """Return the values that a person accepted, in the forms of an export."""
     decider = Decider(searcher.titles, 0.0, 0, {})
     claims = list[Claim]()
     relations = dict[str, Relation]()

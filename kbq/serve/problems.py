@@ -121,10 +121,14 @@ def document(error: KbqError, hidden: Callable[[str], str]) -> dict[str, object]
         "status": status,
         "detail": hidden(str(error)),
     }
-    fields = error.fields.items() if isinstance(error, RefusedError) else ()
+    fields: Iterable[tuple[str, str]] = ()
+    if isinstance(error, RefusedError):
+        fields = error.fields.items()
     errors = [{"field": name, "problem": problem} for name, problem in fields]
     errors += [{"problem": hidden(problem)} for problem in error.problems]
-    return found | ({"errors": errors[:MOST_PROBLEMS]} if errors else {})
+    if errors:
+        return found | {"errors": errors[:MOST_PROBLEMS]}
+    return found
 
 
 def title_of(status: int) -> str:
@@ -186,9 +190,17 @@ def field_problems(errors: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return pydantic's errors in our words, by field, such as queries[3]."""
     problems = {}
     for error in errors:
-        parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]]
+        parts = []
+        for part in error["loc"]:
+            if isinstance(part, int):
+                parts.append(f"[{part}]")
+            else:
+                parts.append(f".{part}")
         said = SAID.get(error["type"])
-        sentence = said.format(**error.get("ctx", {})) if said else str(error["msg"])
+        if said:
+            sentence = said.format(**error.get("ctx", {}))
+        else:
+            sentence = str(error["msg"])
         problems["".join(parts).removeprefix(".") or "the request"] = sentence
     return problems
 
@@ -286,12 +298,16 @@ def log_as_json() -> None:
 def weight(options: SearchOptions) -> int:
     """Return how many plain queries one with these options counts as, by the time that it takes."""
     batches = -(-(options.rerank or 0) // N_RERANKED)
-    return max(1, batches, READING if options.reader else 1)
+    if options.reader:
+        return max(batches, READING)
+    return max(1, batches)
 
 
 def cost(queries: int, options: SearchOptions) -> float:
     """Return the cost of queries in plain ones: `weight` each, and less without reranking."""
-    return queries * (UNREAD if options.rerank == 0 and not options.reader else weight(options))
+    if options.rerank == 0 and not options.reader:
+        return queries * UNREAD
+    return queries * weight(options)
 
 
 def refuse_more(things: str, count: int, most: int, status: int = 413) -> None:

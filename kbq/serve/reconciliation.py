@@ -126,7 +126,9 @@ def name_of(query: object) -> Name:
     >>> name_of({"query": "Emma", "limit": None}), name_of({"query": 1984}).query, name_of(7).query
     (Name(query='Emma', limit=0, properties=[]), '', '')
     """
-    given = dict(query) if isinstance(query, dict) else {}
+    given = {}
+    if isinstance(query, dict):
+        given = dict(query)
     text, limit, properties = (given.get(name) for name in ("query", "limit", "properties"))
     others = (
         [other for other in properties if isinstance(other, dict)]
@@ -149,17 +151,24 @@ def name_of(query: object) -> Name:
     )
 
 
+def _refuse_many_properties(names: Sequence[Name]) -> None:
+    """Raise RefusedError if names come with more properties or values than are looked at."""
+    properties = sum(len(name.properties) for name in names)
+    refuse_more("properties of candidates", CHECKED * properties, MOST_ASKED)
+    most_values = 0
+    longest = 0
+    for name in names:
+        for condition in name.properties:
+            longest = max(longest, len(condition.pid))
+            if isinstance(condition.v, list):
+                most_values = max(most_values, len(condition.v))
+    refuse_more("values of one property", most_values, MOST_ANSWERS)
+    refuse_more("letters in the name of a property", longest, LONGEST)
+
+
 async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[PageCandidate]]:
     """Find the candidates of each name, best first."""
-    refuse_more(
-        "properties of candidates",
-        CHECKED * sum(len(name.properties) for name in names),
-        MOST_ASKED,
-    )
-    values = (len(one.v) for name in names for one in name.properties if isinstance(one.v, list))
-    refuse_more("values of one property", max(values, default=0), MOST_ANSWERS)
-    longest = max((len(one.pid) for name in names for one in name.properties), default=0)
-    refuse_more("letters in the name of a property", longest, LONGEST)
+    _refuse_many_properties(names)
     words = filler.served.words
     limits = [int(max(0, min(name.limit, MOST))) or LIMIT for name in names]
     pages = await asyncio.to_thread(
@@ -219,6 +228,7 @@ def _is_said(value: Any, claims: Sequence[Claim], titles: Titles) -> bool:
 
 
 def _is_value(value: Any, claim: Claim, titles: Titles) -> bool:
+    """Return whether a claim says the value that a client gave."""
     if not isinstance(value, dict):
         return is_same(cell_text(value), claim, titles)
     ids = value.get("id"), unescaped_id(str(value.get("id")))
@@ -307,6 +317,7 @@ class _Reconciliation:
             ) from None
 
     def _manifest(self) -> Response:
+        """Return what the service offers, as OpenRefine reads it."""
         name = self._served.name
         root = self._services.address(self._request)
         path = self._request.url.path.rstrip("/")
@@ -348,6 +359,7 @@ class _Reconciliation:
         return _json(manifest)
 
     async def _candidates(self, asked: Mapping[str, Any]) -> Response:
+        """Return the pages that names may mean."""
         refuse_more("names", len(asked), MOST_NAMES)
         names = {key: name_of(query) for key, query in asked.items()}
         of_names = await candidates(list(names.values()), self._filler)
@@ -372,8 +384,11 @@ class _Reconciliation:
         }
 
     def _named(self, page_id: str) -> dict[str, Any]:
+        """Return a page's name and its first sentences."""
         page = self._served.page(page_id)
-        first = page.paragraphs[0].text[: 4 * DESCRIPTION] if page.paragraphs else ""
+        first = ""
+        if page.paragraphs:
+            first = page.paragraphs[0].text[: 4 * DESCRIPTION]
         return {
             "id": escaped_id(page.page_id),
             "name": page.title,
@@ -401,7 +416,10 @@ class _Reconciliation:
 
         for sent in Column.sent(properties):
             chosen = sent.chosen
-            named = relation_named(sent.id, "one" if chosen.limit == 1 else "many")
+            if chosen.limit == 1:
+                named = relation_named(sent.id, "one")
+            else:
+                named = relation_named(sent.id, "many")
             columns.append((sent.id, replace(named, min_probability=chosen.probability), chosen))
 
         cells = [(page_id, *column) for page_id in pages for column in columns]
@@ -424,7 +442,9 @@ class _Reconciliation:
     async def suggested_pages(self) -> Response:
         """Suggest the page whose id is the prefix, and pages whose titles begin with it."""
         prefix = self._field("prefix")
-        ids = [prefix] if self._served.has_page(prefix) else []
+        ids = []
+        if self._served.has_page(prefix):
+            ids.append(prefix)
         ids += [page.page_id for page in self._served.titles.listed(prefix, 0, SUGGESTIONS)[0]]
         return _json(
             {
@@ -453,7 +473,9 @@ class _Reconciliation:
     async def proposed(self) -> Response:
         """Propose relations for new columns."""
         limit = self._field("limit")
-        limits = {"limit": int(limit)} if re.fullmatch("[0-9]{1,9}", limit) else {}
+        limits = {}
+        if re.fullmatch("[0-9]{1,9}", limit):
+            limits = {"limit": int(limit)}
         properties = _properties(self._served.relations[: limits.get("limit")])
         return _json({"type": self._field("type") or TYPE["id"], "properties": properties} | limits)
 
@@ -494,6 +516,7 @@ def _described_settings(min_probability: float) -> list[dict[str, Any]]:
 
 
 def _cell(claim: Claim, content: Content) -> dict[str, Any]:
+    """Return a claim as a cell that holds its value, sentence or place."""
     if content == "sentence":
         return {"str": claim.sentence}
     if content == "place":
@@ -505,7 +528,9 @@ def _cell(claim: Claim, content: Content) -> dict[str, Any]:
         }
 
     if content == "probability":
-        return {} if claim.probability is None else {"float": claim.probability}
+        if claim.probability is None:
+            return {}
+        return {"float": claim.probability}
     if isinstance(claim.normal, PageValue):
         return {"id": escaped_id(claim.normal.page_id), "name": claim.normal.title}
     # A date of OpenRefine is a moment: a year or a Julian date would become a day that no text

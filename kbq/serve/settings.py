@@ -101,7 +101,9 @@ class ServeSettings(ServiceOptions):
     @property
     def hosts(self) -> frozenset[str]:
         """The names that requests may use for the service, without ports."""
-        public = {urlsplit(self.public_url).hostname or ""} if self.public_url else set()
+        public = set()
+        if self.public_url:
+            public = {urlsplit(self.public_url).hostname or ""}
         return frozenset(
             {"127.0.0.1", "localhost", "::1", self.host.lower(), *public} - set(EVERYWHERE)
         )

@@ -90,8 +90,9 @@ class PageTitles:
         return [self._title(row) for row in rows]
 
     def _title(self, row: int) -> PageName:
-        shard, page = self._places[row].tolist()
-        return PageName(self._shards[shard].ids[page], self._shards[shard].titles[page])
+        number, page = self._places[row].tolist()
+        shard = self._shards[number]
+        return PageName(shard.ids[page], shard.titles[page])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,13 @@ class TitleWords:
         if len(name) > LONGEST:
             return []
         by_id = self._ids.place(name)
-        alike = {} if by_id is None else {by_id: BY_NUMBER if name.isdigit() else IDENTICAL}
+        if by_id is None:
+            alike = {}
+        else:
+            kind = IDENTICAL
+            if name.isdigit():
+                kind = BY_NUMBER
+            alike = {by_id: kind}
         words = words_of(name)
         for place, shared in self._table.most_alike(with_bare(words), max(limit, COMPARED)):
             alike[place] = max(alike.get(place, 0.0), self._likeness(name, words, place, shared))
@@ -153,6 +160,7 @@ class TitleWords:
         return self._shards[place.shard].titles[place.page]
 
     def _likeness(self, name: str, words: list[str], place: PagePlace, shared: float) -> float:
+        """Return how like a title is to a name, from 0 to 1."""
         title = self._title(place)
         if title == name:
             return IDENTICAL
@@ -196,25 +204,29 @@ class _Table:
         """Yield pages that share a word, with the weighted share of words in common (Dice)."""
         looked_up = enumerate(dict.fromkeys(words[:MOST_WORDS]))
         postings = [self._pages_with(word, number < MOST_MISTYPED) for number, word in looked_up]
+        pages_of_words = [pages for pages, _ in postings]
+        weights_of_words = [weights for _, weights in postings]
         unseen = float(self._weight(np.zeros(1))[0])
-        total = sum(float(weights.max(initial=0.0)) or unseen for _, weights in postings)
-        pages, which = np.unique(
-            np.concatenate([*(pages for pages, _ in postings), _NO_PAGES]), return_inverse=True
-        )
-        shared = np.bincount(
-            which, np.concatenate([*(weights for _, weights in postings), np.empty(0)]), len(pages)
-        )
+        total = sum(float(weights.max(initial=0.0)) or unseen for weights in weights_of_words)
+        every_page = np.concatenate([*pages_of_words, _NO_PAGES])
+        every_weight = np.concatenate([*weights_of_words, np.empty(0)])
+        pages, which = np.unique(every_page, return_inverse=True)
+        shared = np.bincount(which, every_weight, len(pages))
         alike = np.minimum(1.0, 2 * shared / (self._totals[pages] + total))
         for best in np.argsort(-alike, kind="stable")[:limit].tolist():
             page = pages[best]
-            yield PagePlace(int(self._shards[page]), int(self._numbers[page])), float(alike[best])
+            place = PagePlace(int(self._shards[page]), int(self._numbers[page]))
+            yield place, float(alike[best])
 
     def with_all(self, words: Collection[str]) -> Iterator[PagePlace]:
         """Yield the pages that have all of these words, at least one."""
         common: Rows | None = None
         for word in words:
             pages, _ = self._postings([word])
-            common = np.unique(pages) if common is None else np.intersect1d(common, pages)
+            if common is None:
+                common = np.unique(pages)
+            else:
+                common = np.intersect1d(common, pages)
         for page in () if common is None else common.tolist():
             yield PagePlace(int(self._shards[page]), int(self._numbers[page]))
 
@@ -274,7 +286,8 @@ def edits(word: str) -> set[str]:
     for cut in range(len(word) + 1):
         before = word[:cut]
         after = word[cut:]
-        edited |= {f"{before}{letter}{rest}" for letter in letters for rest in (after, after[1:])}
+        for letter in letters:
+            edited |= {f"{before}{letter}{after}", f"{before}{letter}{after[1:]}"}
         edited |= {before + after[1:], f"{before}{after[1:2]}{after[:1]}{after[2:]}"}
     return edited - {word}
 
@@ -296,7 +309,11 @@ def with_bare(words: Sequence[str]) -> list[str]:
     >>> with_bare(["c#", "language"])
     ['c#', 'c', 'language']
     """
-    return [form for word in words for form in dict.fromkeys((word, SIGNS.sub("", word))) if form]
+    forms = []
+    for word in words:
+        bare = SIGNS.sub("", word)
+        forms += [form for form in dict.fromkeys((word, bare)) if form]
+    return forms
 
 
 def _key(word: str) -> int:

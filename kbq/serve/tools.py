@@ -56,9 +56,9 @@ NOTHING = "The pages do not say this."
 
 
 def _text(value: object) -> object:
-    return (
-        text_of(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-    )
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return text_of(value)
+    return value
 
 
 AsText = BeforeValidator(_text)
@@ -202,7 +202,10 @@ class Tools:
         results = []
         for answer in answers:
             (first, last), url = answer.window(AROUND), _url(answer.page_id, answer.metadata)
-            probability = None if answer.probability is None else round(answer.probability, 4)
+            if answer.probability is None:
+                probability = None
+            else:
+                probability = round(answer.probability, 4)
             text = answer.context[first:last]
             results.append(
                 FoundPage(answer.page_id, answer.title, url, answer.text, probability, text)
@@ -243,7 +246,9 @@ class Tools:
         """
         ((claims,),) = await self._claims([subject], [relation], "many")
         answers = [Fact.of(claim) for claim in claims if claim.accepted][:limit]
-        guess = Fact.of(claims[0]) if claims and not answers else None
+        guess = None
+        if claims and not answers:
+            guess = Fact.of(claims[0])
         return FilledSlot(
             subject, relation, answers, guess, "" if answers else UNLIKELY if guess else NOTHING
         )
@@ -292,6 +297,7 @@ class Tools:
     async def _claims(
         self, subjects: list[str], relations: list[str], values: Values
     ) -> list[list[list[Claim]]]:
+        """Return the claims of each subject, relation by relation."""
         opened = self._served.now  # all cells are of one state
         with _refusals(self._served):
             refuse_long(subjects, relations)
@@ -377,7 +383,8 @@ class _Server(MCPServer):
         declared = {
             tool.name: tool.input_schema["properties"] for tool in await self.list_tools()
         }.get(name, arguments)
-        if unknown := [given for given in arguments if given not in declared]:
+        unknown = [given for given in arguments if given not in declared]
+        if unknown:
             raise ToolError(f"{unknown[0]:.80} is unknown: choose from {', '.join(declared)}")
         given = {name: value for name, value in arguments.items() if value is not None}
         try:
@@ -398,7 +405,10 @@ def _refusals(served: ServedKb) -> Iterator[None]:
         yield
     except KbqError as error:
         problems = "; ".join(error.problems[:MOST_PROBLEMS])
-        raise ToolError(served.hidden(f"{error}: {problems}" if problems else str(error))) from None
+        message = str(error)
+        if problems:
+            message = f"{error}: {problems}"
+        raise ToolError(served.hidden(message)) from None
 
 
 def _written(page: Page) -> str:

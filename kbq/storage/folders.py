@@ -138,9 +138,13 @@ def refuse_strange_files(
         for path in [Path(parent, name) for name in sorted(folders + files)]:
             with suppress(FileNotFoundError):  # it has been removed meanwhile
                 mode = path.lstat().st_mode
-                if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (may_stay(path) and path.is_file()):
+                if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
                     continue
-                reason = "is a link" if stat.S_ISLNK(mode) else "is a device or a pipe"
+                if may_stay(path) and path.is_file():
+                    continue
+                reason = "is a device or a pipe"
+                if stat.S_ISLNK(mode):
+                    reason = "is a link"
                 raise error(
                     f"{path} {reason}, and {what} has none: put a copy in its place, or remove it"
                 )

@@ -106,6 +106,7 @@ class LimitedProcess:
     def _asked(
         self, request: tuple[Callable[..., Returned], tuple[Any, ...], float, int]
     ) -> Returned:
+        """Send a request to the process, and return its answer or raise."""
         *_, seconds, memory = request
         process = self._process = self._process or _started()
         late = threading.Event()
@@ -114,7 +115,10 @@ class LimitedProcess:
             late.set()
             _kill(process)
 
-        clock = threading.Timer(seconds * (PATIENCE if resource else 1), end)
+        longest = seconds
+        if resource:
+            longest *= PATIENCE
+        clock = threading.Timer(longest, end)
         clock.start()
         try:
             pickle.dump((*request, resource is not None), process.stdin)  # type: ignore[arg-type]
@@ -140,6 +144,7 @@ class LimitedProcess:
 
 
 def _started() -> "subprocess.Popen[bytes]":
+    """Start a process that runs functions."""
     path = dict.fromkeys([entry or ROOT for entry in sys.path] + [ROOT])
     try:
         return subprocess.Popen(
@@ -172,7 +177,10 @@ def _refuse(status: int | None, is_late: bool, seconds: float, memory: int) -> N
         raise LimitExceeded(
             f"it takes more than {memory / 2**20:,.0f} MB of memory to read", "memory"
         )
-    how = f"status {status}" if status is None or status >= 0 else signal.strsignal(-status)
+    if status is None or status >= 0:
+        how = f"status {status}"
+    else:
+        how = signal.strsignal(-status) or f"signal {-status}"
     raise LimitExceeded(
         f"the process that read it ended ({how}): save it again with another program", "process"
     )
@@ -193,13 +201,17 @@ def serve() -> None:
 
 
 def _answer(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Run one function within its limits, and write what it returns."""
     returned = None
     problem = None
     try:
         function, args, seconds, memory, has_limits = pickle.load(requests)
         if has_limits:
             _limit("RLIMIT_CPU", math.ceil(time.process_time() + seconds))
-            _limit("RLIMIT_DATA" if sys.platform == "linux" else "RLIMIT_AS", memory)
+            room = "RLIMIT_AS"
+            if sys.platform == "linux":
+                room = "RLIMIT_DATA"
+            _limit(room, memory)
             _limit("RLIMIT_CORE", 0)
         returned = function(*args)
     except EOFError:

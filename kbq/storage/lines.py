@@ -50,7 +50,9 @@ COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".zip")  # suffixes of compressed fi
 
 
 def without_compression(path: PurePath) -> PurePath:
-    return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    if path.suffix.lower() in COMPRESSED:
+        return path.with_suffix("")
+    return path
 
 
 def refuse(problem: KbqError) -> None:
@@ -60,7 +62,9 @@ def refuse(problem: KbqError) -> None:
 
 def source_name(source: str) -> str:
     """Return the name of a source in messages: its path, or `standard input` for "-"."""
-    return "standard input" if source == "-" else clean_text(source)
+    if source == "-":
+        return "standard input"
+    return clean_text(source)
 
 
 def read_lines(
@@ -76,7 +80,9 @@ def read_lines(
     UTF-8, and raises by default. Raises an `error` if the file is missing, unreadable or damaged.
     """
     for number, text in read_whole_lines(source, error, on_bad_line):
-        yield number, (text.removeprefix(MARK) if number == 1 else text).rstrip("\r\n")
+        if number == 1:
+            text = text.removeprefix(MARK)
+        yield number, text.rstrip("\r\n")
 
 
 def read_text(source: str, longest: int = 0, error: type[KbqError] = KbqError) -> str:
@@ -140,6 +146,7 @@ def read_growing_lines(
 def _finished(
     lines: Iterable[tuple[int, bytes]], name: str, note: Note
 ) -> Iterator[tuple[int, bytes]]:
+    """Yield lines up to one that another program has not finished."""
     is_array: bool | None = None
     for number, line in lines:
         if is_array is None and line.strip():
@@ -321,7 +328,9 @@ def parse_json_lines(
 
 
 def _parsed(line: str | bytes) -> Any:
-    return parsed_json(line if isinstance(line, str) else line.decode())
+    if isinstance(line, bytes):
+        line = line.decode()
+    return parsed_json(line)
 
 
 def _problem(reason: BaseException) -> str:
@@ -378,6 +387,7 @@ def _parsed_array(
 
 
 def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -> IO[bytes]:
+    """Return what a stream holds, whatever it was compressed with."""
     head = stream.peek(10)
     if head.startswith(b"\x1f\x8b"):
         return cast(IO[bytes], gzip.GzipFile(fileobj=stream))
@@ -400,6 +410,7 @@ def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -
 
 
 def _only_member(stream: io.BufferedReader, name: str, error: type[KbqError]) -> IO[bytes]:
+    """Open the one file of an archive. Raises the error if there are several."""
     archive = zipfile.ZipFile(stream if stream.seekable() else io.BytesIO(stream.read()))
     names = [entry.filename for entry in archive.infolist() if is_member(entry)]
     if len(names) != 1:

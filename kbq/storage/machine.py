@@ -88,6 +88,7 @@ def stays_in_memory(size: int) -> bool:
 
 @cache
 def _library() -> Any:
+    """Return the system's functions for maps, with the types of their arguments."""
     library = ctypes.CDLL(None, use_errno=True)
     pointer = ctypes.c_void_p
     size = ctypes.c_size_t

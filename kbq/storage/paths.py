@@ -15,7 +15,9 @@ def resource_path(name: str) -> Path:
     a checkout.
     """
     inside = PACKAGE / name
-    return inside if inside.exists() else PACKAGE.parent / name
+    if inside.exists():
+        return inside
+    return PACKAGE.parent / name
 
 
 def cache_folder() -> Path:
@@ -59,7 +61,11 @@ def pipe_name(path: Path) -> str:
     """Return the name of standard input or another pipe, which can be read only once, or "" for any
     other file.
     """
-    return "standard input" if str(path) == "-" else str(path) if path.is_fifo() else ""
+    if str(path) == "-":
+        return "standard input"
+    if path.is_fifo():
+        return str(path)
+    return ""
 
 
 def run_file(out: Path) -> Path:

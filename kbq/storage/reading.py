@@ -81,7 +81,8 @@ def reading_from(
 
 def file_digest(path: Path) -> str:
     """Return the first 16 hexadecimal digits of a file's SHA-256. Raises KbqError for a pipe."""
-    if pipe := pipe_name(path):
+    pipe = pipe_name(path)
+    if pipe:
         raise KbqError(
             f"{pipe} can be read only once, but its digest is needed, too: give the name of a file"
         )

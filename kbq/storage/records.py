@@ -87,8 +87,13 @@ def is_too_deep(value: Any) -> bool:
     """Return whether lists and objects are nested more than DEEPEST deep."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(DEEPEST + 1):
-        insides = (outer.values() if isinstance(outer, dict) else outer for outer in level)
-        level = [inner for inside in insides for inner in inside if isinstance(inner, dict | list)]
+        insides: list[Any] = []
+        for outer in level:
+            if isinstance(outer, dict):
+                insides += outer.values()
+            else:
+                insides += outer
+        level = [inner for inner in insides if isinstance(inner, dict | list)]
         if not level:
             return False
     return True
@@ -162,6 +167,7 @@ def _infinity(name: str) -> float:
 
 
 def _digest(fields: Mapping[str, object]) -> str:
+    """Return the digest of fields, whatever their order."""
     return digest_of_bytes(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
 
 

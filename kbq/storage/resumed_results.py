@@ -57,7 +57,9 @@ def resumed(
 
         if begun is None:
             write_json(facts, description)
-        yield file, dict(description) if begun is None else begun
+        if begun is None:
+            begun = dict(description)
+        yield file, begun
         sync_open(file)
 
 

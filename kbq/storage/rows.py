@@ -103,7 +103,9 @@ def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
 def _as_text(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    return list(map(_as_text, value)) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return list(map(_as_text, value))
+    return value
 
 
 def refuse_repeated(name: str, columns: Sequence[str], error: type[KbqError] = KbqError) -> None:
@@ -244,16 +246,22 @@ def text_of(value: object) -> str:
     >>> [text_of(value) for value in (1984.0, 0.5, 7, True, None, math.nan, "1.0", datetime(1934, 7, 4))]
     ['1984', '0.5', '7', 'true', '', '', '1.0', '1934-07-04']
     """
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None:
+        return ""
+    if isinstance(value, float) and math.isnan(value):
         return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, datetime):
         is_day = value.time() == time() and value.tzinfo is None
-        return value.date().isoformat() if is_day else value.isoformat(" ")
+        if is_day:
+            return value.date().isoformat()
+        return value.isoformat(" ")
     if isinstance(value, timedelta):
         return _duration_text(value)
-    return value.isoformat() if isinstance(value, date | time) else str(whole(value))
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return str(whole(value))
 
 
 def _duration_text(duration: timedelta) -> str:
@@ -276,7 +284,10 @@ def empty_markers(texts: Iterable[str] = EMPTY) -> frozenset[str]:
     >>> "n/a" in empty_markers(), "Na" in empty_markers()
     (True, False)
     """
-    return frozenset(form for text in texts for form in (text, text.lower(), text.upper()))
+    markers: set[str] = set()
+    for text in texts:
+        markers.update((text, text.lower(), text.upper()))
+    return frozenset(markers)
 
 
 def _suffix(source: str) -> str:
@@ -328,7 +339,10 @@ def _values(
                     size,
                     error,
                 )
-            yield from _LINE.findall(line) if "\r" in line else (line,)
+            if "\r" in line:
+                yield from _LINE.findall(line)
+            else:
+                yield line
 
     # In TSV a quotation mark is a letter like any other; see `_unquoted`.
     settings: dict[str, Any] = (
@@ -342,7 +356,9 @@ def _values(
         for values in reader:
             number = first - 1 + reader.line_num
             size = 0
-            yield number, list(map(_unquoted, values)) if dialect.format == "tsv" else values
+            if dialect.format == "tsv":
+                values = list(map(_unquoted, values))
+            yield number, values
     except csv.Error as reason:
         problem = f"{reason}: is it a CSV or TSV file, and all its quotation marks closed?"
         raise error(f"{name}:{number + 1}: {problem}") from None
@@ -359,6 +375,7 @@ def _separated(
     has_header: bool,
     names_all: bool,
 ) -> Rows:
+    """Return the rows of a CSV or TSV file, named by its header or by numbers."""
     number, header = next(values)
     columns = tuple(header if has_header else map(str, range(len(header))))
     if has_header:
@@ -392,7 +409,10 @@ def _separated(
                     )
 
                 problem = error(f"{name}:{number}: {what}")
-                on_bad_row(problem) if on_bad_row else problems.append(problem.typed)
+                if on_bad_row:
+                    on_bad_row(problem)
+                else:
+                    problems.append(problem.typed)
             elif row:  # a blank line is not a row
                 yield number, dict(zip(columns, row, strict=False))
 
@@ -416,7 +436,9 @@ def _xlsx(
     rows = _in_child(read_xlsx, source)
     if not rows:
         raise error(f"{source} is empty: {NOTHING}")
-    above = _header_place([row for _, row in rows[:HEAD]]) if finds_header else 0
+    above = 0
+    if finds_header:
+        above = _header_place([row for _, row in rows[:HEAD]])
     rows = rows[above:]
     columns = tuple(map(str, range(max(len(row) for _, row in rows))))
     if has_header:
@@ -453,8 +475,13 @@ def _header_place(rows: Sequence[Cells]) -> int:
     >>> _header_place([["Members, 1901", "", ""], [], ["name", "born", "died"], ["Ann Lee", "1851", ""]])
     2
     """
-    filled = [len({text for cell in row if (text := text_of(cell).strip())}) for row in rows]
-    usual = median(count for count in filled if count) if any(filled) else 0
+    filled = []
+    for row in rows:
+        texts = {text_of(cell).strip() for cell in row}
+        filled.append(len(texts - {""}))
+    usual = 0.0
+    if any(filled):
+        usual = median(count for count in filled if count)
     for place, row in enumerate(rows):
         if filled[place] >= max(2, usual / 2) and len(row) > 0.7 * usual:
             return place
@@ -480,11 +507,17 @@ def _unquoted(value: str) -> str:
     >>> [_unquoted(value) for value in ('"Heroes"', '"the ""Heroes"" tour"', '""')]
     ['"Heroes"', 'the "Heroes" tour', '']
     """
-    if value[:1] != '"' or value[-1:] != '"' or len(value) < 2:
+    if value[:1] != '"':
+        return value
+    if value[-1:] != '"':
+        return value
+    if len(value) < 2:
         return value
     inner = value[1:-1]
     is_quoted = '"' not in inner.replace('""', "") and ('"' in inner or not inner)
-    return inner.replace('""', '"') if is_quoted else value
+    if is_quoted:
+        return inner.replace('""', '"')
+    return value
 
 
 def _in_child(read: Callable[..., Read], source: str | Path) -> Read:

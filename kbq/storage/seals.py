@@ -87,12 +87,14 @@ def read_seal(folder: Path) -> Seal:
 
 
 def seal_of(path: Path) -> FileSeal:
+    """Return the size and digest of a file."""
     digest = xxhash.xxh3_128()
     size = 0
     head = ""
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
-            head = digest.hexdigest() if size == HEAD else head
+            if size == HEAD:
+                head = digest.hexdigest()
             digest.update(chunk)
             size += len(chunk)
     return FileSeal(size, digest.hexdigest(), head)
@@ -101,13 +103,15 @@ def seal_of(path: Path) -> FileSeal:
 def first_damage(files: Mapping[Path, FileSeal], at_most: int = READ_WHEN_OPENED) -> Damage | None:
     """Compare the sizes of all files, and the contents of the smallest, `at_most` bytes together."""
     for path, seal in files.items():
-        if damage := _other_size(path, seal):
+        damage = _other_size(path, seal)
+        if damage:
             return damage
     for path in sorted(files, key=lambda path: files[path].bytes):
         at_most -= files[path].bytes
         if at_most < 0:
             break
-        if damage := file_damage(path, files[path]):
+        damage = file_damage(path, files[path])
+        if damage:
             return damage
     return None
 
@@ -139,6 +143,7 @@ def head_damage(path: Path, seal: FileSeal) -> Damage | None:
 
 
 def _other_size(path: Path, seal: FileSeal) -> Damage | None:
+    """Return the damage of a file that is missing or has another size."""
     try:
         facts = path.stat()
     except OSError as error:
@@ -151,10 +156,13 @@ def _other_size(path: Path, seal: FileSeal) -> Damage | None:
 
 
 def file_damage(path: Path, seal: FileSeal) -> Damage | None:
+    """Return the damage of a file that differs from its seal, or None."""
     try:
         present = _other_size(path, seal) or seal_of(path)
     except OSError as error:
         return Damage(path, error)
     if isinstance(present, Damage):
         return present
-    return None if present.digest == seal.digest else Damage(path, ValueError(CHANGED))
+    if present.digest == seal.digest:
+        return None
+    return Damage(path, ValueError(CHANGED))

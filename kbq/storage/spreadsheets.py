@@ -103,7 +103,9 @@ def path_and_sheet(source: str) -> tuple[Path, str]:
     """
     path, mark, sheet = source.rpartition("#")
     is_named = bool(mark) and path.lower().endswith(SUFFIX) and not Path(source).exists()
-    return (Path(path), sheet) if is_named else (Path(source), "")
+    if is_named:
+        return Path(path), sheet
+    return Path(source), ""
 
 
 def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
@@ -169,7 +171,9 @@ def _title(path: Path, book: Any, wanted: str) -> str:
             f"{path}#{filled[0]}"
         )
 
-    return str(filled[0] if filled else book.worksheets[0].title)
+    if filled:
+        return str(filled[0])
+    return str(book.worksheets[0].title)
 
 
 def _filled(book: Any) -> list[str]:
@@ -195,6 +199,7 @@ def _rows_of(sheet: Any) -> Iterator[Sequence[Any]]:
 
 
 def _merged(archive: zipfile.ZipFile, title: str) -> Merged:
+    """Return the merged cells of a sheet."""
     from openpyxl.reader.excel import ExcelReader
     from openpyxl.utils.cell import range_boundaries
 
@@ -216,6 +221,7 @@ def _merged(archive: zipfile.ZipFile, title: str) -> Merged:
 
 
 def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[int, Cells]]:
+    """Return the rows of a sheet as they are shown; merged cells all have the first one's value."""
     found = list[tuple[int, Cells]]()
     width = 0
     firsts = dict[tuple[int, int], Any]()
@@ -256,7 +262,9 @@ def shown(value: Any, format: str) -> Any:
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         text = _number_shown(value, format)
-        return whole(value) if text is None else text
+        if text is None:
+            return whole(value)
+        return text
     if format in WHOLE_CLOCKS:
         return value
     letters = re.sub(r'"[^"]*"|\\.|\[\$[^\]]*\]', "", format).lower()
@@ -268,7 +276,9 @@ def shown(value: Any, format: str) -> Any:
         and "d" not in letters
         and not re.search("[hs]", letters)
     ):
-        return f"{value.year}-{value.month:02}" if "m" in letters else value.year
+        if "m" in letters:
+            return f"{value.year}-{value.month:02}"
+        return value.year
 
     return value
 
@@ -287,7 +297,12 @@ def _number_shown(number: float, format: str) -> str | None:
     it, else None.
     """
     sections = [found[1] for found in _SECTION.finditer(format)][:-1] or [format]
-    place = 1 if number < 0 and sections[1:] else 2 if number == 0 and sections[2:] else 0
+    if number < 0 and sections[1:]:
+        place = 1
+    elif number == 0 and sections[2:]:
+        place = 2
+    else:
+        place = 0
     parts = list(_PART.finditer(sections[place]))
     digits = [part["digits"] for part in parts if part["digits"]]
     written = [
@@ -297,7 +312,9 @@ def _number_shown(number: float, format: str) -> str | None:
     is_more = any(re.search(r"[^\W\d_]|[%$€£¥°″′]", text) for text in written) or any(
         re.match("00", one) for one in digits
     )
-    if not digits or not is_more or any(part["other"] for part in parts):
+    if not digits or not is_more:
+        return None
+    if any(part["other"] for part in parts):
         return None
     exact = Decimal(repr(number)) * 100 ** "".join(part["sign"] or "" for part in parts).count("%")
     numbers = _digits_shown(abs(exact), digits)
@@ -310,7 +327,10 @@ def _number_shown(number: float, format: str) -> str | None:
     )
     is_below = number < 0 and place == 0 and re.search("[1-9]", "".join(numbers))
 
-    return ("-" if is_below else "") + " ".join(text.split())
+    sign = ""
+    if is_below:
+        sign = "-"
+    return sign + " ".join(text.split())
 
 
 def _digits_shown(number: Decimal, groups: Sequence[str]) -> list[str] | None:
@@ -341,7 +361,10 @@ def _digits_shown(number: Decimal, groups: Sequence[str]) -> list[str] | None:
     fraction = fraction[:least] + fraction[least:].rstrip("0")
     units = units.lstrip("0").rjust(before.count("0"), "0")
     if "," in before:
-        units = f"{int(units or 0):0{len(units)},}" if units else ""
+        if units:
+            units = f"{int(units or 0):0{len(units)},}"
+        else:
+            units = ""
 
     return [f"{units}{point}{fraction}".removesuffix(".")]
 
@@ -356,13 +379,23 @@ def _clock_shown(value: timedelta | time, format: str) -> str:
         value = timedelta(hours=value.hour, minutes=value.minute, seconds=value.second)
     seconds = int(value.total_seconds())
     parts = list(_CLOCK.finditer(format.split(";")[0]))
-    if seconds < 0 or not any(part["all"] or part["part"] for part in parts):
+    if seconds < 0:
+        return ""
+    if not any(part["all"] or part["part"] for part in parts):
         return ""
     text = ""
     for part in parts:
         letters = (part["all"] or part["part"] or "").lower()
         size = UNITS.get(letters[:1], 1)
-        count = seconds // size % (10**9 if part["all"] else 24 if size == 3600 else 60)
-        text += f"{count:0{len(letters)}}" if letters else part["quoted"] or part["other"] or ""
+        most = 60
+        if part["all"]:
+            most = 10**9
+        elif size == 3600:
+            most = 24
+        count = seconds // size % most
+        if letters:
+            text += f"{count:0{len(letters)}}"
+        else:
+            text += part["quoted"] or part["other"] or ""
 
     return text

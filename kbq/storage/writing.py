@@ -88,6 +88,7 @@ def lock(handle: int) -> bool:
 
 
 def _lock(handle: int) -> Literal["held", "taken", "impossible"]:
+    """Lock an open file for this process."""
     if fcntl is not None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -158,7 +159,9 @@ def open_to_grow(path: Path) -> BinaryIO:
     facts = os.fstat(handle)
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
         os.close(handle)
-        what = "has another name, too" if stat.S_ISREG(facts.st_mode) else "is not a file"
+        what = "is not a file"
+        if stat.S_ISREG(facts.st_mode):
+            what = "has another name, too"
         raise StrangeFileError(f"{path} {what}, and kbq would write into it: {advice}")
 
     return os.fdopen(handle, "r+b")

@@ -193,7 +193,9 @@ def written(claim: Claim, dates: Dates) -> str:
         return claim.value
     edtf = claim.normal.edtf
     if dates == "text" or claim.normal.julian:
-        return day_in_words(edtf) if _is_split(claim.value, claim.normal) else claim.value
+        if _is_split(claim.value, claim.normal):
+            return day_in_words(edtf)
+        return claim.value
     return (
         edtf
         if dates == "edtf" or re.fullmatch(r"-?[0-9]{4}(-[0-9]{2}){0,2}", edtf)

@@ -98,6 +98,12 @@ PLACES = frozenset(  # relations of places, countries, languages
 # Of these, relations whose values are neither countries nor languages.
 PROPER_PLACES = frozenset({"P19", "P20", "P131", "P159", "P276", "P551", "P706", "P840", "P937"})
 OF_PERSONS = OF_SEVERAL - {OCCUPATION} | {"P22", "P25"}  # father and mother are one each
+# Shapes of values that are the whole of something.
+WHOLE: Mapping[str, Callable[[Answer], Answer]] = {
+    "page": bare_name,
+    "date": whole_date,
+    "quantity": whole_quantity,
+}
 EXACT = 0.25  # share of a year's probability that a day of that year must have to take its place
 
 SURE = 0.9  # chance of both: "was born and died in Vienna"
@@ -133,9 +139,8 @@ def decision_of(fields: Mapping[str, object]) -> Decision:
     """
     texts = [fields.get(name) for name in ("subject", "relation", "value", "decision")]
     more = [fields.get(name, "") for name in ("reviewer", "time", "id")]
-    if not all(isinstance(text, str) for text in (*texts, *more)) or texts[3] not in get_args(
-        Choice
-    ):
+    are_texts = all(isinstance(text, str) for text in (*texts, *more))
+    if not are_texts or texts[3] not in get_args(Choice):
         raise KbqError(f"is not a decision: {HOW}")
     subject, relation, value = map(subject_of, texts[:3])
     if not subject or not relation:
@@ -194,7 +199,8 @@ def judged_values(
     for claim in claims:
         decision = decisions.get(normalised(claim.value))
         if claim.probability is not None and (decision or excludes_others):
-            yield Judged(claim.probability, decision is not None and decision.choice == "accept")
+            is_right = decision is not None and decision.choice == "accept"
+            yield Judged(claim.probability, is_right)
 
 
 def disputed(decisions: Decided, many: Collection[str]) -> list[tuple[Decision, Decision]]:
@@ -206,7 +212,8 @@ def disputed(decisions: Decided, many: Collection[str]) -> list[tuple[Decision, 
     disputes = []
     for (_, relation), values in decisions.items():
         accepted = [decision for decision in values.values() if decision.choice == "accept"]
-        if len({decision.reviewer for decision in accepted}) > 1 and relation not in many:
+        reviewers = {decision.reviewer for decision in accepted}
+        if len(reviewers) > 1 and relation not in many:
             disputes.append((accepted[-2], accepted[-1]))
     return disputes
 
@@ -226,27 +233,28 @@ def obeyed(
     if wanted and not wanted[-1].value:
         return [replace(claim, accepted=False) for claim in claims[:1]]
     wanted = [decision for decision in wanted if decision.value]
-    wanted = wanted[-1:] if slot.relation.values == "one" else wanted
+    if slot.relation.values == "one":
+        wanted = wanted[-1:]
     if not wanted:
         return list(claims)
     found = {normalised(claim.value): claim for claim in claims}
     keys = [normalised(decision.value) for decision in wanted]
-    chosen = [
-        found[key]
-        if key in found
-        else by_hand(slot, decision.value, normal(decision.value, slot.relation))
-        for key, decision in zip(keys, wanted, strict=True)
-    ]
+    chosen = []
+    for key, decision in zip(keys, wanted, strict=True):
+        claim = found.get(key)
+        if claim is None:
+            claim = by_hand(slot, decision.value, normal(decision.value, slot.relation))
+        chosen.append(claim)
     left = [claim for key, claim in found.items() if key not in keys]
-    also = [claim for claim in left if claim.accepted] if slot.relation.values == "many" else []
-    alternatives = [
-        other
-        for claim in claims
-        for other in claim.alternatives
-        if normalised(other.value) not in keys
-    ]
-    alternatives = [*(Alternative.of(claim) for claim in left if claim not in also), *alternatives]
+    also = []
+    if slot.relation.values == "many":
+        also = [claim for claim in left if claim.accepted]
     shown = [replace(claim, accepted=True, alternatives=()) for claim in (*chosen, *also)]
+    alternatives = [Alternative.of(claim) for claim in left if claim not in also]
+    for claim in claims:
+        for other in claim.alternatives:
+            if normalised(other.value) not in keys:
+                alternatives.append(other)
     return [replace(shown[0], alternatives=tuple(alternatives)), *shown[1:]]
 
 
@@ -266,19 +274,13 @@ def obeyed_on_pages(
     accepted = [value for value, decision in decisions.items() if decision.choice == "accept"]
     # A value that was typed before one that was found, where there can be one only.
     is_replaced = slot.relation.values == "one" and accepted and accepted[-1] in found
-    of_all = {
-        value: decision
-        for value, decision in decisions.items()
-        if value not in found and not is_replaced
-    }
+    of_all = {}
+    if not is_replaced:
+        of_all = {value: choice for value, choice in decisions.items() if value not in found}
     final = obeyed([], slot, of_all, normal)
     for own in of_pages.values():
-        values = {normalised(claim.value) for claim in own}
-        concerned = {
-            value: decision
-            for value, decision in decisions.items()
-            if value in values or value in of_all
-        }
+        values = {normalised(claim.value) for claim in own} | set(of_all)
+        concerned = {value: choice for value, choice in decisions.items() if value in values}
         final += [claim for claim in obeyed(own, slot, concerned, normal) if not claim.by_hand]
     return final
 
@@ -306,12 +308,11 @@ def by_hand(slot: Slot, value: str, normal: NormalForm | None) -> Claim:
 def without_cell(decisions: Decided, slots: Iterable[Slot]) -> list[Decision]:
     """Return the decisions on cells that are not asked for, which change nothing."""
     cells = {slot.cell for slot in slots}
-    return [
-        decision
-        for cell, values in decisions.items()
-        if cell not in cells
-        for decision in values.values()
-    ]
+    useless: list[Decision] = []
+    for cell, values in decisions.items():
+        if cell not in cells:
+            useless += values.values()
+    return useless
 
 
 def without_value(decisions: Mapping[str, Decision], texts: Iterable[str]) -> list[Decision]:
@@ -319,10 +320,14 @@ def without_value(decisions: Mapping[str, Decision], texts: Iterable[str]) -> li
     rejected = {
         value: decision for value, decision in decisions.items() if decision.choice == "reject"
     }
-    found = [normalised(text) for text in texts] if rejected else []
-    return [
-        decision for value, decision in rejected.items() if not any(value in text for text in found)
-    ]
+    if not rejected:
+        return []
+    found = [normalised(text) for text in texts]
+    useless = []
+    for value, decision in rejected.items():
+        if not any(value in text for text in found):
+            useless.append(decision)
+    return useless
 
 
 @dataclass(slots=True)
@@ -364,35 +369,12 @@ class Decider:
                 their values is sure.
         """
         relation = slot.relation
-        lesson = self.lessons.get(relation.name)
-        if lesson is not None:
-            answers = [list(map(lesson.applied, found)) for found in answers]
-        namesakes = 1 if page_id else len(self._titles.pages(slot.subject))
-        if page_id:
-            answers = [
-                [answer for answer in found if answer.page_id == page_id] for found in answers
-            ]
-        elif namesakes > 1:
-            answers = [[_shared(answer, namesakes) for answer in found] for found in answers]
-        decided = {value: one.choice for value, one in self._decisions.get(slot.cell, {}).items()}
-        threshold = self._threshold(relation)
-        ranked = sorted(chain.from_iterable(map(_ranked, answers)), key=lambda pair: -pair[0])
-        said = [one for _, one in ranked if not is_no_thing(one.title, one.context)]
-        if relation.type == "page":
-            said = [self._shaped(answer, bare_name, decided) for answer in said]
-        if relation.type == "date":
-            said = [self._shaped(answer, whole_date, decided) for answer in said]
-        if relation.type == "quantity":
-            said = [self._shaped(answer, whole_quantity, decided) for answer in said]
-        if relation.values == "many":
-            shape = threshold, _things(relation), self._is_title
-            said = [each for answer in said for each in each_of_several(answer, *shape)]
-        elif relation.property in OF_SEVERAL:
-            said = [self._shaped(answer, first_of_several, decided) for answer in said]
-        else:
-            said = [self._shaped(answer, whole_name_with_and, decided) for answer in said]
-        if relation.property in OF_PERSONS:
-            said = [self._shaped(answer, whole_name, decided) for answer in said]
+        decisions = self._decisions.get(slot.cell, {})
+        decided = {value: decision.choice for value, decision in decisions.items()}
+        own = self._of_subject(slot, answers, page_id)
+        ranked = sorted(chain.from_iterable(map(_ranked, own)), key=lambda pair: -pair[0])
+        said = [answer for _, answer in ranked if not is_no_thing(answer.title, answer.context)]
+        said = self._values_in(said, relation, decided)
         # "racing driver" here, and "driver" there, are one value.
         meant = meanings(Query.of(slot.queries[0]), said)
         if relation.property in (OCCUPATION, SUBCLASS):
@@ -400,21 +382,65 @@ class Decider:
         distinct = _exact_dates(self._distinct(zip(said, meant, strict=True), relation))
         values = [value for value in distinct if decided.get(value.key) != "reject"]
         possible = [value for value in values if _may_be(value.answer.text, value.normal, relation)]
-        chosen = [value for value in values if decided.get(value.key) == "accept"]
-        if relation.values == "many":
-            chosen += [
-                value
-                for value in possible
-                if value not in chosen and is_likely(value.answer, threshold)
-            ]
-        elif not chosen:
-            chosen = [value for value in possible[:1] if is_likely(value.answer, threshold)]
-        shown, is_accepted = (chosen, True) if chosen else ((possible or values)[:1], False)
+        shown = [value for value in values if decided.get(value.key) == "accept"]
+        shown += self._likely(possible, shown, relation)
+        is_accepted = bool(shown)
+        if not is_accepted:
+            shown = (possible or values)[:1]
         others = [value for value in values if value not in shown][: self._top]
         claims = [self._claim(slot, value, is_accepted) for value in shown]
         if claims:
             claims[0] = replace(claims[0], alternatives=tuple(map(self._alternative, others)))
         return claims
+
+    def _of_subject(
+        self, slot: Slot, answers: Iterable[Sequence[Answer]], page_id: str
+    ) -> list[list[Answer]]:
+        """Return the answers of a page, or as likely as they are if several pages have its name."""
+        own = [list(of_query) for of_query in answers]
+        lesson = self.lessons.get(slot.relation.name)
+        if lesson is not None:
+            own = [list(map(lesson.applied, of_query)) for of_query in own]
+        if page_id:
+            return [
+                [answer for answer in of_query if answer.page_id == page_id] for of_query in own
+            ]
+        namesakes = len(self._titles.pages(slot.subject))
+        if namesakes > 1:
+            return [[_shared(answer, namesakes) for answer in of_query] for of_query in own]
+        return own
+
+    def _values_in(
+        self, answers: Iterable[Answer], relation: Relation, decided: Mapping[str, Choice]
+    ) -> list[Answer]:
+        """Return answers in the form of a relation's values: a whole date, or an item of a list."""
+        said = list(answers)
+        whole = WHOLE.get(relation.type or "")
+        if whole is not None:
+            said = [self._shaped(answer, whole, decided) for answer in said]
+        if relation.values == "many":
+            shape = self._threshold(relation), _things(relation), self._is_title
+            said = [item for answer in said for item in each_of_several(answer, *shape)]
+        elif relation.property in OF_SEVERAL:
+            said = [self._shaped(answer, first_of_several, decided) for answer in said]
+        else:
+            said = [self._shaped(answer, whole_name_with_and, decided) for answer in said]
+        if relation.property in OF_PERSONS:
+            said = [self._shaped(answer, whole_name, decided) for answer in said]
+        return said
+
+    def _likely(
+        self, possible: Sequence[_Value], chosen: Sequence[_Value], relation: Relation
+    ) -> list[_Value]:
+        """Return the likely values that fill a cell beside those that people chose."""
+        if relation.values == "many":
+            left = [value for value in possible if value not in chosen]
+        elif chosen:
+            left = []
+        else:
+            left = list(possible[:1])
+        threshold = self._threshold(relation)
+        return [value for value in left if is_likely(value.answer, threshold)]
 
     def _is_title(self, text: str) -> bool:
         return self._titles.page(text) is not None
@@ -428,11 +454,9 @@ class Decider:
         other = shape(answer)
         if other is answer or normalised(answer.text) in decided:
             return answer
-        return (
-            answer
-            if self._titles.page(answer.text) and not self._titles.page(other.text)
-            else other
-        )
+        if self._titles.page(answer.text) and not self._titles.page(other.text):
+            return answer
+        return other
 
     def consistent(
         self, claims: Sequence[Claim], relations: Iterable[Relation], apart: Collection[str] = ()
@@ -446,40 +470,46 @@ class Decider:
         rule_names = {name: known_name(relation) for name, relation in by_name.items()}
         of_subject: dict[tuple[str, str], list[int]] = defaultdict(list)
         for number, claim in enumerate(claims):
-            of_subject[claim.subject, claim.page_id if claim.subject in apart else ""].append(
-                number
-            )
+            page_id = ""
+            if claim.subject in apart:
+                page_id = claim.page_id
+            of_subject[claim.subject, page_id].append(number)
         kept = list(claims)
         for numbers in of_subject.values():
             likeliest = sorted(numbers, key=lambda number: -(claims[number].probability or 0.0))
             for place, number in enumerate(likeliest):
                 claim = claims[number]
                 better = (claims[other] for other in likeliest[:place])
-                rival = next(
-                    (other for other in better if _exclude(other, claim, rule_names)), None
-                )
-                if rival is not None and claim.probability is not None:
-                    chance = round(claim.probability * (1 - (rival.probability or 0.0)), 4)
-                    relation = by_name[claim.relation]
-                    is_accepted = _may_be(
-                        claim.value, claim.normal, relation
-                    ) and chance >= self._threshold(relation)
-                    kept[number] = replace(claim, probability=chance, accepted=is_accepted)
+                rivals = (other for other in better if _exclude(other, claim, rule_names))
+                rival = next(rivals, None)
+                if rival is not None:
+                    kept[number] = self._weakened(claim, rival, by_name[claim.relation])
         counts = Counter((claim.subject, claim.relation) for claim in claims)
         return [
             self._led(claim, by_name[claim.relation], counts[claim.subject, claim.relation])
             for claim in kept
         ]
 
+    def _weakened(self, claim: Claim, rival: Claim, relation: Relation) -> Claim:
+        """Return a claim that is right only if a likelier one, which excludes it, is wrong."""
+        if claim.probability is None:
+            return claim
+        chance = round(claim.probability * (1 - (rival.probability or 0.0)), 4)
+        may_be = _may_be(claim.value, claim.normal, relation)
+        is_accepted = may_be and chance >= self._threshold(relation)
+        return replace(claim, probability=chance, accepted=is_accepted)
+
     def _led(self, claim: Claim, relation: Relation, count: int) -> Claim:
         """Return a claim that no alternative of it is likelier than, unless a person accepted it.
 
         An empty cell shows the likeliest as its guess. What fills a cell stays: it was ranked
-        above its alternatives, or they cannot be values of the relation. `count`: of the claims
-        of the cell.
+        above its alternatives, or they cannot be values of the relation. `count`: the number of
+        the cell's claims.
         """
         decided = self._decisions.get((claim.subject, claim.relation), {}).values()
-        if claim.probability is None or any(decision.choice == "accept" for decision in decided):
+        if claim.probability is None:
+            return claim
+        if any(decision.choice == "accept" for decision in decided):
             return claim
         best = max(claim.alternatives, key=_chance, default=None)
         if best is None or _chance(best) <= claim.probability:
@@ -491,24 +521,25 @@ class Decider:
                 for other in claim.alternatives
             ]
             return replace(claim, alternatives=tuple(others))
-        others = [
-            Alternative.of(claim),
-            *(other for other in claim.alternatives if other is not best),
-        ]
+        others = [other for other in claim.alternatives if other is not best]
+        others.insert(0, Alternative.of(claim))
         fields: dict[str, Any] = {name: getattr(best, name) for name in Alternative.__slots__}
+        metadata = claim.metadata
+        if best.page_id != claim.page_id:
+            metadata = {}
         return replace(
             claim,
             **fields,
             normal=self._normal_of(best, relation),
             says_the_same=1,
-            metadata=claim.metadata if best.page_id == claim.page_id else {},
+            metadata=metadata,
             alternatives=tuple(sorted(others, key=_chance, reverse=True)),
         )
 
     def _threshold(self, relation: Relation) -> float:
-        return (
-            self._min_probability if relation.min_probability is None else relation.min_probability
-        )
+        if relation.min_probability is None:
+            return self._min_probability
+        return relation.min_probability
 
     def _distinct(self, answers: Iterable[tuple[Answer, str]], relation: Relation) -> list[_Value]:
         """Return the values in the order of their first answers; equal texts, meanings or normal
@@ -520,8 +551,11 @@ class Decider:
             place = answer.start, answer.end
             normal, said = self._normal_at(answer.context, place, relation)
             country = country_of(compared_words(answer.text), " ".join(relation.query))
-            meant = [("means", meaning), ("country", country) if country else None, normal]
-            keys = [normalised(answer.text), *(form for form in meant if form is not None)]
+            keys: list[object] = [normalised(answer.text), ("means", meaning)]
+            if country:
+                keys.append(("country", country))
+            if normal is not None:
+                keys.append(normal)
             if normal and said != place:  # the same words may be the day of another year
                 keys = [normal]
             value = next((by_key[key] for key in keys if key in by_key), None)
@@ -529,7 +563,8 @@ class Decider:
                 value = _Value(answer, normal, said)
                 values.append(value)
             value.places.add(answer.place)
-            by_key |= {key: value for key in keys if key not in by_key}
+            for key in keys:
+                by_key.setdefault(key, value)
         return values
 
     def _normal_of(self, other: Alternative, relation: Relation) -> NormalForm | None:
@@ -543,9 +578,10 @@ class Decider:
     ) -> tuple[NormalForm | None, tuple[int, int]]:
         """Return the normal form of the value at a place in a text, and the place that says it."""
         start, end = place
-        split = split_date(text, start, end) if relation.type == "date" else None
-        if split:
-            return split.date, (split.start, split.end)
+        if relation.type == "date":
+            split = split_date(text, start, end)
+            if split:
+                return split.date, (split.start, split.end)
         around = text[max(0, start - AROUND) : start], text[end : end + AROUND]
         # As it stands there, perhaps with a narrow blank in a number.
         return self.normal(text[start:end], relation, *around), place
@@ -562,7 +598,9 @@ class Decider:
         if relation.type == "text":
             return None
         page = self._titles.page(text)
-        return page if page or relation.type == "page" else normal_form(text, None, before, behind)
+        if page or relation.type == "page":
+            return page
+        return normal_form(text, None, before, behind)
 
     def _alternative(self, value: _Value) -> Alternative:
         answer = value.answer
@@ -573,6 +611,7 @@ class Decider:
         )
 
     def _claim(self, slot: Slot, value: _Value, is_accepted: bool) -> Claim:
+        """Return a value as a claim, with the sentence that says it."""
         answer = value.answer
         first, last = self._sentences(answer.context).around(*value.said)
         place: dict[str, Any] = {
@@ -621,35 +660,34 @@ def _is_more_exact(other: _Value, value: _Value) -> bool:
     """
     one = other.normal
     less = value.normal
-    if (
-        not (isinstance(one, DateValue) and isinstance(less, DateValue))
-        or one.precision <= less.precision
-    ):
+    if not isinstance(one, DateValue) or not isinstance(less, DateValue):
         return False
-    chances = other.answer.probability, value.answer.probability
-    is_likely_too = (
-        chances[0] is not None and chances[1] is not None and chances[0] >= EXACT * chances[1]
-    )
-    return is_likely_too and other.answer.page_id == value.answer.page_id and dates_agree(less, one)
+    if one.precision <= less.precision:
+        return False
+    chance = other.answer.probability
+    usual = value.answer.probability
+    if chance is None or usual is None or chance < EXACT * usual:
+        return False
+    return other.answer.page_id == value.answer.page_id and dates_agree(less, one)
 
 
 def _things(relation: Relation) -> Things:
     """Return what a relation may have, as far as lists of them differ."""
     if relation.property in PLACES:
         return "places"
-    return (
-        "kin"
-        if relation.property in KIN
-        else "persons"
-        if relation.property in OF_PERSONS
-        else "others"
-    )
+    if relation.property in KIN:
+        return "kin"
+    if relation.property in OF_PERSONS:
+        return "persons"
+    return "others"
 
 
 def _shared(answer: Answer, namesakes: int) -> Answer:
     """Return an answer that may be that of each of several subjects."""
     chance = answer.probability
-    return answer if chance is None else replace(answer, probability=chance / namesakes)
+    if chance is None:
+        return answer
+    return replace(answer, probability=chance / namesakes)
 
 
 def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
@@ -660,7 +698,10 @@ def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
     """
     least = math.inf
     for answer in answers:
-        least = min(least, answer.score if answer.probability is None else answer.probability)
+        worth = answer.probability
+        if worth is None:
+            worth = answer.score
+        least = min(least, worth)
         yield least, answer
 
 
@@ -684,15 +725,14 @@ def _exclude(better: Claim, claim: Claim, rule_names: Mapping[str, str]) -> bool
     if _are_out_of_time(dates):
         return True
     names = set(dates)
-    if len(names) < 2 or normalised(better.value) != normalised(claim.value):
+    if len(names) < 2:
+        return False
+    if normalised(better.value) != normalised(claim.value):
         return False
     if any(names <= rivals for rivals in RIVALS):
         return True
-    is_one_place = (better.page_id, better.paragraph, better.start) == (
-        claim.page_id,
-        claim.paragraph,
-        claim.start,
-    )
+    place = better.page_id, better.paragraph, better.start
+    is_one_place = place == (claim.page_id, claim.paragraph, claim.start)
     return is_one_place and (claim.probability or 0.0) < SURE and names <= IN_ONE_PLACE
 
 
@@ -710,7 +750,9 @@ def _are_out_of_time(dates: Mapping[str, NormalForm | None]) -> bool:
 
 def _years(date: object) -> tuple[int, int] | None:
     """Return the first and the last possible year of a date, or None if it has none."""
-    found = re.match(r"(-?)([0-9X]{4})", date.edtf) if isinstance(date, DateValue) else None
+    found = None
+    if isinstance(date, DateValue):
+        found = re.match(r"(-?)([0-9X]{4})", date.edtf)
     if not found:
         return None
     years = sorted(int(found[1] + found[2].replace("X", digit)) for digit in "09")
@@ -722,4 +764,6 @@ def _chance(one: Alternative) -> float:
 
 
 def _rounded(probability: float | None) -> float | None:
-    return None if probability is None else round(probability, 4)
+    if probability is None:
+        return None
+    return round(probability, 4)

@@ -117,7 +117,8 @@ class Filling:
         self.apart: dict[str, tuple[str, ...]] = {}  # pages that rows name, by subject, of these
         unasked = self._find_slots(kb.query_tokenizers(search))
         cells = [row.get(relation.name) for row in table.rows for relation in relations]
-        markers = [cell for cell in cells if not is_empty(cell) and is_empty(cell, self._markers)]
+        filled = [cell for cell in cells if not is_empty(cell)]
+        markers = [cell for cell in filled if is_empty(cell, self._markers)]
         queries = sum(len(slot.relation.query) for slot in self.slots)
         asked = sum(map(len, self._asked_for.values()))
         self.counts = FillCounts(
@@ -142,7 +143,6 @@ class Filling:
         """
         subject = self.subject
         relations = self._relations
-        options = self._options
         self._table.refuse_without(subject)
         if any(relation.name == subject for relation in relations):
             raise KbqError(
@@ -155,17 +155,15 @@ class Filling:
         for line, row in enumerate(self._table.rows, start=1):
             name = subject_of(row.get(subject))
             known = self._asked_for.get(name, ())
-            more = [
-                number
-                for number, relation in enumerate(relations)
-                if number not in known
-                and (options.overwrite or self.is_empty(row, relation) != options.check)
-            ]
-            more = more[: options.limit - count] if options.limit else more
-            queries = (
-                query for number in more if name for query in Slot(name, relations[number]).queries
-            )
-            problem = next(filter(None, (_problem(query, tokenizers) for query in queries)), "")
+            more = self._wanted(row, known)
+            if self._options.limit:
+                more = more[: self._options.limit - count]
+            queries: list[str] = []
+            if name:
+                for number in more:
+                    queries += Slot(name, relations[number]).queries
+            problems = (_problem(query, tokenizers) for query in queries)
+            problem = next(filter(None, problems), "")
             if problem:
                 unasked.append(f"row {line}: {problem}")
             elif name and more:
@@ -178,31 +176,46 @@ class Filling:
         if unasked and not count:
             raise KbqError("no subject can be asked for", unasked)
         if not count:
-            cell = "an empty cell"
-            instead = "--overwrite asks for all cells, and --check compares them"
-            if options.overwrite:
-                cell = "a cell"
-                instead = "give the table some rows"
-            elif options.check:
-                cell = "a cell with a value"
-                instead = "leave out --check"
-            columns = ", ".join(repr(relation.name) for relation in relations)
-            raise KbqError(f"no row has a subject and {cell} in {columns}: {instead}")
+            raise KbqError(self._without_cells())
 
         return unasked
 
+    def _wanted(self, row: Row, known: Sequence[int]) -> list[int]:
+        """Return the numbers of the relations whose cell in a row is asked for, without known ones."""
+        more = []
+        for number, relation in enumerate(self._relations):
+            if number in known:
+                continue
+            is_empty = self.is_empty(row, relation)
+            if self._options.overwrite or is_empty != self._options.check:
+                more.append(number)
+        return more
+
+    def _without_cells(self) -> str:
+        """Return what to say if there is no cell to ask for."""
+        cell = "an empty cell"
+        instead = "--overwrite asks for all cells, and --check compares them"
+        if self._options.overwrite:
+            cell = "a cell"
+            instead = "give the table some rows"
+        elif self._options.check:
+            cell = "a cell with a value"
+            instead = "leave out --check"
+        columns = ", ".join(repr(relation.name) for relation in self._relations)
+        return f"no row has a subject and {cell} in {columns}: {instead}"
+
     def _find_namesakes(self, name: str, row: Row) -> None:
-        """Note the pages of a subject's name, if there are several, and the one of them that a row
-        names.
-        """
-        pages = self.namesakes.get(name) or tuple(
-            page.page_id for page in self._kb.titles.pages(name)
-        )
+        """Note the pages of a subject's name, if there are several, and which of them a row names."""
+        pages = self.namesakes.get(name, ())
+        if not pages:
+            pages = tuple(page.page_id for page in self._kb.titles.pages(name))
         if len(pages) < 2:
             return
         self.namesakes[name] = pages
-        if (own := row.get(PAGE_ID)) in pages:
-            self.apart[name] = tuple(dict.fromkeys((*self.apart.get(name, ()), str(own))))
+        own = row.get(PAGE_ID)
+        if own in pages:
+            named = (*self.apart.get(name, ()), str(own))
+            self.apart[name] = tuple(dict.fromkeys(named))
 
     def is_empty(self, row: Row, relation: Relation) -> bool:
         return is_empty(row.get(relation.name), self._markers)
@@ -213,9 +226,10 @@ class Filling:
         done = filled = 0
         report(done, self.counts.cells, filled)
         for batch in self.batches(kept):
-            claims += chain.from_iterable(of_slot for _, of_slot in batch)
+            for _, of_slot in batch:
+                claims += of_slot
+                filled += any(claim.accepted for claim in of_slot)
             done += len(batch)
-            filled += sum(any(claim.accepted for claim in of_slot) for _, of_slot in batch)
             report(done, self.counts.cells, filled)
         return claims
 
@@ -237,13 +251,17 @@ class Filling:
 
         for slot in self.slots:
             slots.append(slot)
-            missing |= dict.fromkeys(query for query in slot.queries if query not in kept)
+            for query in slot.queries:
+                if query not in kept:
+                    missing[query] = None
             left -= 1
             if left and len(missing) < size and len(slots) < MOST_KEPT:
                 continue
             waiting += zip(slots, self._decided(slots, list(missing), kept), strict=True)
             own = sum(waiting_slot.subject == slot.subject for waiting_slot, _ in waiting)
-            whole = len(waiting) - (own if own < len(self._asked_for[slot.subject]) else 0)
+            whole = len(waiting)
+            if own < len(self._asked_for[slot.subject]):
+                whole -= own
             yield self._final(waiting[:whole])
             slots = []
             missing = {}
@@ -251,20 +269,19 @@ class Filling:
 
     def _final(self, cells: Sequence[tuple[Slot, list[Claim]]]) -> list[tuple[Slot, list[Claim]]]:
         """Apply the rules of a row, and people's decisions, to the cells of whole subjects."""
-        found = [(slot, self._decisions.get(slot.cell, {}), len(claims)) for slot, claims in cells]
         claims_of_all = [claim for _, claims in cells for claim in claims]
         kept = iter(self._decider.consistent(claims_of_all, self._relations, self.apart))
-        final = [(slot, decided, list(islice(kept, count))) for slot, decided, count in found]
         normal = self._decider.normal
-        return [
-            (
-                slot,
-                obeyed_on_pages(claims, slot, decided, normal)
-                if slot.subject in self.apart
-                else obeyed(claims, slot, decided, normal),
-            )
-            for slot, decided, claims in final
-        ]
+        final = []
+        for slot, claims in cells:
+            decided = self._decisions.get(slot.cell, {})
+            consistent = list(islice(kept, len(claims)))
+            if slot.subject in self.apart:
+                obedient = obeyed_on_pages(consistent, slot, decided, normal)
+            else:
+                obedient = obeyed(consistent, slot, decided, normal)
+            final.append((slot, obedient))
+        return final
 
     def seconds(self) -> float:
         """Ask for some slots, and estimate the seconds for all."""
@@ -276,26 +293,24 @@ class Filling:
         begun = 0.0
         for slots in (first[:warm_up], timed):
             begun = time.monotonic()
-            self._decided(slots, [query for slot in slots for query in slot.queries], kept)
+            queries = [query for slot in slots for query in slot.queries]
+            self._decided(slots, queries, kept)
         return (time.monotonic() - begun) / len(timed) * self.counts.cells
 
     def _learn(self, kept: AnswerCache) -> None:
         """Ask for the cells that people decided on, and learn how likely other values of their
         relations are.
         """
-        cells = [
-            slot
-            for slot in self.slots
-            if slot.cell in self._decisions and slot.subject not in self.namesakes
-        ]
-        self._ask(
-            list(
-                dict.fromkeys(
-                    query for slot in cells for query in slot.queries if query not in kept
-                )
-            ),
-            kept,
-        )
+        cells = []
+        queries: dict[str, None] = {}
+        for slot in self.slots:
+            if slot.cell not in self._decisions or slot.subject in self.namesakes:
+                continue
+            cells.append(slot)
+            for query in slot.queries:
+                if query not in kept:
+                    queries[query] = None
+        self._ask(list(queries), kept)
         judged: dict[str, list[Judged]] = defaultdict(list)
         for slot in cells:
             claims = self._undecided.claims(slot, [kept[query] for query in slot.queries])
@@ -304,15 +319,14 @@ class Filling:
                 claims, self._decisions[slot.cell], takes_many
             )
 
-        lessons = {
-            name: lesson
-            for name, values in judged.items()
-            if (lesson := learned(values)) is not None
-        }
+        lessons = {}
+        for name, values in judged.items():
+            lesson = learned(values)
+            if lesson is not None:
+                lessons[name] = lesson
         self._decider.lessons = lessons
-        self.counts = replace(
-            self.counts, taught={name: lesson.decisions for name, lesson in lessons.items()}
-        )
+        taught = {name: lesson.decisions for name, lesson in lessons.items()}
+        self.counts = replace(self.counts, taught=taught)
 
     def _ask(self, queries: Sequence[str], kept: AnswerCache) -> None:
         for first in range(0, len(queries), self._kb.batch_size):
@@ -324,32 +338,31 @@ class Filling:
     def _decided(
         self, slots: Sequence[Slot], missing: Sequence[str], kept: AnswerCache
     ) -> list[list[Claim]]:
+        """Ask for what is missing, and return the claims of each slot."""
         self._ask(missing, kept)
         claims = []
         for slot in slots:
             answers = [kept[query] for query in slot.queries]
-            said = [answer for of_query in answers for answer in of_query]
-            texts = [
-                answer.context[max(0, answer.start - AROUND) : answer.end + AROUND]
-                for answer in said
-            ]
+            texts = []
+            for answer in chain.from_iterable(answers):
+                first = max(0, answer.start - AROUND)
+                texts.append(answer.context[first : answer.end + AROUND])
             self.useless += without_value(self._decisions.get(slot.cell, {}), texts)
             claims.append(self._claims_of_slot(slot, answers))
 
         return claims
 
     def _claims_of_slot(self, slot: Slot, answers: Sequence[Sequence[Answer]]) -> list[Claim]:
-        """Return the claims of a slot, of each page that rows name if several have the subject's
-        name.
-        """
-        pages = self.apart.get(slot.subject, ("",))
-        return [
-            claim for page_id in pages for claim in self._decider.claims(slot, answers, page_id)
-        ]
+        """Return the claims of a slot, of each page that rows name if several have that name."""
+        claims = []
+        for page_id in self.apart.get(slot.subject, ("",)):
+            claims += self._decider.claims(slot, answers, page_id)
+        return claims
 
     def finished(self, claims: Sequence[Claim]) -> Table:
-        """Return the table with the accepted values or, of a check, the verdicts. `claims`: all, in
-        order.
+        """Return the table with the accepted values or, of a check, the verdicts.
+
+        `claims`: all, in order.
         """
         table = self._table
         options = self._options
@@ -367,11 +380,11 @@ class Filling:
                 counts,
             ).all_filled()
 
-        accepted = {
-            cell: said
-            for cell, of_cell in by_slot.items()
-            if (said := [value for value in of_cell if value.accepted])
-        }
+        accepted = {}
+        for cell, of_cell in by_slot.items():
+            said = [claim for claim in of_cell if claim.accepted]
+            if said:
+                accepted[cell] = said
         new = [relation.name for relation in self._relations if relation.name not in table.columns]
         rows = [self._filled(row, accepted) for row in table.rows]
 
@@ -388,8 +401,11 @@ class Filling:
         for row in self._table.rows:
             subject = subject_of(row.get(self.subject))
             for relation in self._relations:
-                said = self._of_row(row, subject, claims.get((subject, relation.name), ()))
-                for present in texts_of(row.get(relation.name), self._markers) if said else ():
+                claims_of_cell = claims.get((subject, relation.name), ())
+                said = self._of_row(row, subject, claims_of_cell)
+                if not said:
+                    continue
+                for present in texts_of(row.get(relation.name), self._markers):
                     verdict, claim = self._verdict(present, relation, said)
                     judged = {
                         "subject": subject,
@@ -422,10 +438,9 @@ class Filling:
                 return "agrees", claim
 
         for claim in claims:
-            others = (other.value for other in claim.alternatives)
-            is_found = is_same(present, claim, titles) or any(
-                agree(present, other, relation.name) for other in others
-            )
+            is_found = is_same(present, claim, titles)
+            for other in claim.alternatives:
+                is_found = is_found or agree(present, other.value, relation.name)
             if is_found or (claim.accepted and self._is_on_page(present, claim.page_id)):
                 return "also said", claim
 
@@ -434,22 +449,31 @@ class Filling:
         return "not found", None
 
     def _is_on_page(self, value: str, page_id: str) -> bool:
-        # None: the value was typed.
-        words = f" {normalised(value)} "
         page = self._pages.page(page_id)
-        return page is not None and any(
-            words in f" {normalised(paragraph.text)} " for paragraph in page.paragraphs
-        )
+        if page is None:  # the value was typed
+            return False
+        words = f" {normalised(value)} "
+        texts = (f" {normalised(paragraph.text)} " for paragraph in page.paragraphs)
+        return any(words in text for text in texts)
 
     def _filled(self, row: Row, accepted: Mapping[tuple[str, str], Sequence[Claim]]) -> Row:
+        """Return a row with the accepted values in its empty cells, or in all."""
         name = subject_of(row.get(self.subject))
         values: dict[str, Any] = {}
         for relation in self._relations:
+            if not self._options.overwrite and not self.is_empty(row, relation):
+                continue
             claims = self._of_row(row, name, accepted.get((name, relation.name), ()))
-            if claims and (self._options.overwrite or self.is_empty(row, relation)):
-                texts = [written(claim, self._options.dates) for claim in claims]
-                values[relation.name] = texts if relation.values == "many" else texts[0]
-        return dict(row) | values if values else row
+            if not claims:
+                continue
+            texts = [written(claim, self._options.dates) for claim in claims]
+            if relation.values == "many":
+                values[relation.name] = texts
+            else:
+                values[relation.name] = texts[0]
+        if values:
+            return dict(row) | values
+        return row
 
     def description(self) -> dict[str, object]:
         """Return the facts that decide the answers, by their names in messages about differences."""
@@ -497,11 +521,9 @@ def read_inputs(
     note: Note = unheard,
 ) -> FillInputs:
     """Read all that `fill` needs besides a knowledge base; raise KbqError if some is wrong."""
-    asked = (
-        list(relations)
-        if isinstance(relations, Iterable) and not isinstance(relations, str)
-        else relations
-    )
+    asked = relations
+    if isinstance(relations, Iterable) and not isinstance(relations, str):
+        asked = list(relations)
     wanted = relations_of(asked, options.values)
     given = None if table is None else _table(table, options.subject or SUBJECT, note)
     if given is not None and not given.rows:
@@ -509,17 +531,14 @@ def read_inputs(
         raise KbqError(f"{name} has no rows: give it one for each subject")
     if given is not None and options.subject is not None:
         given.refuse_without(options.subject)
-    decided = {} if options.decisions is None else read_decisions(options.decisions, note)
+    decided: Decided = {}
+    if options.decisions is not None:
+        decided = read_decisions(options.decisions, note)
     if out is None:
         return FillInputs(given, asked, wanted, decided, None, None)
 
     path = as_path(out, "out")
-    if (
-        isinstance(table, str | Path)
-        and path.exists()
-        and Path(table).exists()
-        and path.samefile(table)
-    ):
+    if _is_same_file(path, table):
         raise KbqError(f"{path} is the table itself: choose another --out")
     format = table_format(path)
     if given is not None:
@@ -560,22 +579,21 @@ def fill(
             f"{markers}: see --empty"
         )
 
-    formulas = (
-        0
-        if inputs.table is None
-        else sum(is_formula(cell_text(cell)) for row in before.rows for cell in row.values())
-    )
+    formulas = 0
+    if inputs.table is not None:
+        for row in before.rows:
+            formulas += sum(is_formula(cell_text(cell)) for cell in row.values())
     if formulas and format in ("csv", "tsv"):
         note(
             f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are "
             "written as they were"
         )
 
-    _note_disputes(
-        disputed(decided, [relation.name for relation in wanted if relation.values == "many"]), note
-    )
+    many = [relation.name for relation in wanted if relation.values == "many"]
+    _note_disputes(disputed(decided, many), note)
     if options.dry_run:
-        return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
+        seconds = filling.seconds()
+        return replace(before, counts=replace(filling.counts, seconds=seconds))
     if path is None or format is None:
         claims = filling.claims(AnswerCache(kb.shards), report)
         _note_useless(filling.useless, note)
@@ -611,7 +629,8 @@ def best_known(
     chosen = rows[:: max(1, len(rows) // pages)][:pages]
     inputs = read_inputs(chosen, relations, None, options)
     if expect is not unheard:
-        expect(fill(kb, inputs, replace(options, dry_run=True), search).counts)
+        trial = fill(kb, inputs, replace(options, dry_run=True), search)
+        expect(trial.counts)
     table = fill(kb, inputs, options, search, report=report)
     likely: dict[str, set[str]] = defaultdict(set)
     chances: dict[str, list[float]] = defaultdict(list)
@@ -621,27 +640,37 @@ def best_known(
             likely[claim.relation].add(claim.subject)
 
     means = {relation: sum(found) / len(found) for relation, found in chances.items()}
-    ranked = sorted(
-        relations,
-        key=lambda candidate: (len(likely[candidate.name]), means.get(candidate.name, 0.0)),
-        reverse=True,
-    )
 
-    return [(hit, len(likely[hit.name]) / max(1, len(chosen)), len(chosen)) for hit in ranked]
+    def rank(relation: Relation) -> tuple[int, float]:
+        return len(likely[relation.name]), means.get(relation.name, 0.0)
+
+    known = []
+    for relation in sorted(relations, key=rank, reverse=True):
+        share = len(likely[relation.name]) / max(1, len(chosen))
+        known.append((relation, share, len(chosen)))
+    return known
 
 
 def every_page(kb: Searcher, subject: str = SUBJECT) -> list[Row]:
     """Return a row for each page that may be an answer: its id, and its title as the subject."""
-    return [
-        {PAGE_ID: page_id, subject: title} for page_id, title in Pages(kb.shards).visible_names()
-    ]
+    names = Pages(kb.shards).visible_names()
+    return [{PAGE_ID: page_id, subject: title} for page_id, title in names]
+
+
+def _is_same_file(path: Path, table: object) -> bool:
+    """Whether a table was read from the file at a path."""
+    if not isinstance(table, str | Path):
+        return False
+    return path.exists() and Path(table).exists() and path.samefile(table)
 
 
 def _table(table: str | Path | Iterable[Row], subject: str, note: Note) -> Table:
     """Return the table in a file, a list or a data frame."""
     if isinstance(table, str | Path):
         return read_table(as_path(table, "the table"), note)
-    return table if isinstance(table, Table) else Table.of_frame(table, subject) or Table.of(table)
+    if isinstance(table, Table):
+        return table
+    return Table.of_frame(table, subject) or Table.of(table)
 
 
 def _pages_as_table(kb: Searcher, subject: str) -> Table:
@@ -655,6 +684,7 @@ def _note_relations(
     asked: Iterable[str | Relation],
     note: Note,
 ) -> None:
+    """Note relations that may be mistyped, or that the pages and the encoder do not know."""
     columns = {normalised(column): column for column in table.columns[:COMPARED]}
     for relation in relations[:HINTS]:
         near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)

@@ -109,7 +109,8 @@ class FillOptions:
                 f"the calibration has no threshold for a precision of {self.precision}: {advice}"
             )
 
-        if (threshold := promised[self.precision]) is None:
+        threshold = promised[self.precision]
+        if threshold is None:
             raise QueryError(
                 f"no threshold of the calibration promises a precision of {self.precision}: "
                 "calibrate with more triples (`kbq calibrate`), or choose a lower one"
@@ -143,7 +144,8 @@ def fill_options(keywords: FillKwargs) -> tuple[FillOptions, dict[str, Any]]:
     refuse_unknown_options(keywords, FillKwargs.__annotations__, QueryError)
     left: dict[str, Any] = dict(keywords)
     given = chosen(left, FillOptions)
-    given |= {"empty": tuple(left.pop("empty"))} if "empty" in left else {}
+    if "empty" in left:
+        given |= {"empty": tuple(left.pop("empty"))}
     if given.get("decisions") is not None:
         given["decisions"] = as_path(given["decisions"], "decisions")
     return FillOptions(**given), left

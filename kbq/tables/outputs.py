@@ -128,6 +128,7 @@ def ntriples(
 
 
 def fact(claim: Claim, properties: Mapping[str, str], ids: Mapping[str, str]) -> str:
+    """Return a claim as a triple of RDF."""
     subject = _thing(claim.subject, subject_number(claim, ids))
     is_text = p_number(properties.get(claim.relation, "")) in MONOLINGUAL
     value = (
@@ -142,13 +143,17 @@ def _thing(name: str, number: str) -> str:
     """Name a subject, or a page as a value, by its Q-number or else, so that the two meet, by its
     title.
     """
-    return f"<{WIKIDATA}/entity/{number}>" if number else f"<urn:kbq:thing:{_quoted(name)}>"
+    if number:
+        return f"<{WIKIDATA}/entity/{number}>"
+    return f"<urn:kbq:thing:{_quoted(name)}>"
 
 
 def _property(relation: str, properties: Mapping[str, str]) -> str:
+    """Return the IRI of a relation. Raises KbqError if its property is not one."""
     if relation not in properties:
         return f"<urn:kbq:relation:{_quoted(relation)}>"
-    if iri := property_iri(properties[relation]):
+    iri = property_iri(properties[relation])
+    if iri:
         return f"<{iri}>"
     raise KbqError(
         f"the property of relation {relation!r} is {properties[relation]!r}: write a P-number of "
@@ -157,6 +162,7 @@ def _property(relation: str, properties: Mapping[str, str]) -> str:
 
 
 def _object(claim: Claim, ids: Mapping[str, str]) -> str:
+    """Return the value of a claim as RDF: a thing, or a literal with its datatype."""
     normal = claim.normal
     if isinstance(normal, PageValue):
         return _thing(normal.title, value_number(claim, ids))
@@ -165,7 +171,10 @@ def _object(claim: Claim, ids: Mapping[str, str]) -> str:
         # "circa".
         edtf = gregorian(normal)
         is_plain = re.fullmatch("[0-9-]+", edtf) and edtf[0] != "-" and edtf[:4] != "0000"
-        return _literal(edtf, f"<{XSD}{DATE_TYPES[len(edtf)]}>" if is_plain else f"<{EDTF}>")
+        datatype = f"<{EDTF}>"
+        if is_plain:
+            datatype = f"<{XSD}{DATE_TYPES[len(edtf)]}>"
+        return _literal(edtf, datatype)
 
     if (
         isinstance(normal, QuantityValue)
@@ -179,7 +188,9 @@ def _object(claim: Claim, ids: Mapping[str, str]) -> str:
         return _literal(f"about {claim.value}")
     number = "" if normal else value_number(claim, ids)
 
-    return _thing(claim.value, number) if number else _literal(claim.value)
+    if number:
+        return _thing(claim.value, number)
+    return _literal(claim.value)
 
 
 def _quoted(name: str) -> str:
@@ -195,7 +206,9 @@ def _literal(text: str, datatype: str = "") -> str:
     escaped = _NOT_IN_LITERALS.sub(
         lambda found: _SHORT.get(found[0]) or f"\\u{ord(found[0]):04X}", without_surrogates(text)
     )
-    return f'"{escaped}"' + (f"^^{datatype}" if datatype else "")
+    if datatype:
+        return f'"{escaped}"^^{datatype}'
+    return f'"{escaped}"'
 
 
 class QuickStatements(NamedTuple):
@@ -251,7 +264,9 @@ def _lacking(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) ->
     """Return all names of a claim without a Q-number, so that none turns up only after another one
     has got its own.
     """
-    names = [] if subject_number(claim, ids) else [claim.subject]
+    names = []
+    if not subject_number(claim, ids):
+        names.append(claim.subject)
     try:
         if relation:
             _value(claim, relation, ids)
@@ -270,7 +285,9 @@ def command(claim: Claim, source: Source, relation: Relation | None, ids: Mappin
     number = p_number(relation.property) if relation else ""
     if not relation or not number:
         is_known = any(claim.relation == known.name for known in known_relations())
-        advice = f"property of the relation{f', or ask for @{claim.relation}' if is_known else ''}"
+        advice = "property of the relation"
+        if is_known:
+            advice += f", or ask for @{claim.relation}"
         raise KbqError(f"relation {claim.relation!r} has no P-number: write it as {advice}")
 
     fields = [subject, number, _value(claim, relation, ids)]
@@ -288,6 +305,7 @@ def command(claim: Claim, source: Source, relation: Relation | None, ids: Mappin
 
 
 def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
+    """Return the value of a claim as QuickStatements reads it."""
     if isinstance(claim.normal, DateValue):
         return time_of(claim.normal)
     if isinstance(claim.normal, QuantityValue):
@@ -305,7 +323,8 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
 
     known = known_property(relation.property)
     takes_text = relation.type == "text" and not (known and known.type == "page")
-    if (number := value_number(claim, ids)) and not takes_text:
+    number = value_number(claim, ids)
+    if number and not takes_text:
         return number
     if isinstance(claim.normal, PageValue):
         raise NoNumberError(
@@ -322,7 +341,9 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
 
     text = f'"{_one_line(claim.value)}"'
 
-    return f"{LANGUAGE}:{text}" if p_number(relation.property) in MONOLINGUAL else text
+    if p_number(relation.property) in MONOLINGUAL:
+        return f"{LANGUAGE}:{text}"
+    return text
 
 
 def time_of(date: DateValue) -> str:
@@ -461,7 +482,9 @@ def origin_of(claims: Path) -> tuple[Source, list[Relation]]:
     """
     run = claims.with_name(claims.name.removesuffix(CLAIMS) + RUN)
     try:
-        facts = read_object(run) if claims.name.endswith(CLAIMS) and run.exists() else {}
+        facts = {}
+        if claims.name.endswith(CLAIMS) and run.exists():
+            facts = read_object(run)
         names = "version of kbq", "query encoder", "knowledge base", "command", "begun"
         version, model, kb, command, begun = (str(facts.get(name, "")) for name in names)
         relations = [
@@ -528,6 +551,7 @@ def to_arrow(claims: Iterable[Claim]) -> pyarrow.Table:
 
 
 def _row(claim: Claim) -> dict[str, Any]:
+    """Return a claim as a row, with the type and the normal form of its value."""
     row: dict[str, Any] = {name: getattr(claim, name, None) for name in COLUMNS}
     match claim.normal:
         case PageValue(page_id=page_id):
@@ -535,7 +559,9 @@ def _row(claim: Claim) -> dict[str, Any]:
         case DateValue(edtf=edtf):
             return row | {"type": "date", "normal": edtf}
         case QuantityValue(number=number, unit=unit, about=about, bound=bound, to=to):
-            normal = f"{'~' * about}{bound}{number}{f'/{to}' if to else ''}"
+            normal = f"{'~' * about}{bound}{number}"
+            if to:
+                normal += f"/{to}"
             return row | {"type": "quantity", "normal": normal, "unit": unit or None}
     return row
 
@@ -592,15 +618,21 @@ def _normal_of(other: Alternative, kind: ValueType | None) -> NormalForm | None:
     if kind not in ("date", "quantity"):
         return None
     is_dated = kind == "date" and other.sentence
-    split = split_date(other.sentence, *other.within) if is_dated else None
-    return split.date if split else normal_form(other.value, kind)
+    split = None
+    if is_dated:
+        split = split_date(other.sentence, *other.within)
+    if split:
+        return split.date
+    return normal_form(other.value, kind)
 
 
 def views(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return a claim, and then each of its alternatives with its `normal` form, as a `fact` in
     N-Triples.
     """
-    properties = {relation.name: relation.property} if relation and relation.property else {}
+    properties = {}
+    if relation and relation.property:
+        properties = {relation.name: relation.property}
     kind = relation.type if relation else None
     found: list[dict[str, Any]] = [{"fact": f"{fact(claim, properties, ids)} ."}]
     for other in claim.alternatives:

@@ -104,12 +104,15 @@ def property_iri(property: str) -> str:
     >>> property_iri("P19"), property_iri("dbo:birthPlace"), property_iri("x:birthPlace"), property_iri("birth place")
     ('http://www.wikidata.org/prop/direct/P19', 'http://dbpedia.org/ontology/birthPlace', '', '')
     """
-    if number := p_number(property):
+    number = p_number(property)
+    if number:
         return f"{WIKIDATA}/prop/direct/{number}"
     prefix, mark, name = property.partition(":")
     if mark and prefix in PREFIXES:
         property = PREFIXES[prefix] + name
-    return property if URL.fullmatch(property) or _IRI.fullmatch(property) else ""
+    if URL.fullmatch(property) or _IRI.fullmatch(property):
+        return property
+    return ""
 
 
 class NoNumberError(KbqError):
@@ -219,7 +222,8 @@ def _compared(ids: Mapping[str, str]) -> dict[str, str]:
     for name, number in ids.items():
         words = normalised(name)
         numbers.setdefault(f"{_COMPARED}{words}", set()).add(number)
-        if country := named_country(words):
+        country = named_country(words)
+        if country:
             numbers.setdefault(f"{_COUNTRY}{country}", set()).add(number)
     return {name: found.pop() for name, found in numbers.items() if len(found) == 1}
 
@@ -321,10 +325,16 @@ def words_of(name: str) -> str:
     >>> words_of("placeOfBirth"), words_of("schema:birth_date"), words_of("wdt:P19"), words_of("IUCN status")
     ('place of birth', 'birth date', 'place of birth', 'IUCN status')
     """
-    known = known_property(name.upper() if re.fullmatch("p[0-9]+", name) else name)
+    if re.fullmatch("p[0-9]+", name):
+        known = known_property(name.upper())
+    else:
+        known = known_property(name)
     if known is not None:
         return known.name
-    last = re.split("[/#]", name)[-1] if URL.fullmatch(name) else _CURIE.sub("", name)
+    if URL.fullmatch(name):
+        last = re.split("[/#]", name)[-1]
+    else:
+        last = _CURIE.sub("", name)
     words = (last or name).replace("_", " ")
     parted = _HUMP.sub(" ", words).lower()
     is_known = (
@@ -338,7 +348,9 @@ def known_name(relation: Relation) -> str:
     own.
     """
     known = known_property(relation.property) or _by_any_name().get(relation_key(relation.query[0]))
-    return known.name if known else relation_key(relation.name)
+    if known:
+        return known.name
+    return relation_key(relation.name)
 
 
 @cache
@@ -410,7 +422,10 @@ def as_toml(relations: Iterable[Relation], comments: Sequence[str] = ()) -> str:
     quoted = partial(json.dumps, ensure_ascii=False)
     lines: list[str] = []
     for number, relation in enumerate(relations):
-        lines.append(f"[{quoted(relation.name)}]{f'  # {comments[number]}' if comments else ''}")
+        heading = f"[{quoted(relation.name)}]"
+        if comments:
+            heading += f"  # {comments[number]}"
+        lines.append(heading)
         if relation.query != (words_of(relation.name),):
             lines.append(f"query = {quoted(relation.query)}")
         if relation.values != "one":
@@ -449,7 +464,8 @@ def read_relations(path: Path) -> list[Relation]:
                 f"{path}:{_line(text, name)}: {name:.60} is outside of a table: write [relation] "
                 "above it"
             )
-        if problem := _problem(table):
+        problem = _problem(table)
+        if problem:
             key, reason = problem
             raise KbqError(f"{path}:{_line(text, name, key)}: {name:.60}: {reason}")
 
@@ -458,7 +474,10 @@ def read_relations(path: Path) -> list[Relation]:
 
 def _from_table(name: str, table: Mapping[str, Any]) -> Relation:
     """Make a relation of a table. The default of `query` is the name in words."""
-    query = table["query"] if "query" in table else words_of(name)
+    if "query" in table:
+        query = table["query"]
+    else:
+        query = words_of(name)
     return Relation(
         **dict(table)
         | {"name": name, "query": (query,) if isinstance(query, str) else tuple(query)}
@@ -480,7 +499,10 @@ def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
     for key, value in table.items():
         if key not in keys:
             near = get_close_matches(key[:60], keys, 1)
-            advice = f"write {near[0]!r}" if near else f"choose from {', '.join(keys)}"
+            if near:
+                advice = f"write {near[0]!r}"
+            else:
+                advice = f"choose from {', '.join(keys)}"
             return key, f"key {key!r:.60} is unknown: {advice}"
 
         texts = value if isinstance(value, list) else [value]

@@ -64,6 +64,7 @@ class AnswerCache:
         return query in self._places
 
     def add(self, queries: Iterable[str], answers: Iterable[Sequence[Answer]]) -> None:
+        """Keep the answers to queries, one line each."""
         place = self._file.seek(0, 2)
         for query, found in zip(queries, answers, strict=True):
             line = {
@@ -99,6 +100,7 @@ class AnswerCache:
         return page, {paragraph.number: paragraph.text for paragraph in page.paragraphs}
 
     def _read(self) -> dict[str, int]:
+        """Return where the answers to each query begin. Raises KbqError if a line is damaged."""
         places: dict[str, int] = {}
         place = 0
         for number, line in enumerate(whole_lines(self._file), start=1):
@@ -175,7 +177,10 @@ class FillRun:
 
         with suppress(OSError, ValueError):  # a power cut may keep the table, and lose the answers
             tables = read_object(self._facts).get("tables")
-            self._written["tables"] = tables if isinstance(tables, dict) else {}
+            if isinstance(tables, dict):
+                self._written["tables"] = tables
+            else:
+                self._written["tables"] = {}
 
         with resumed(
             self._answers, self._facts, self._written, INSTEAD, UNDECISIVE, anew=self._force
@@ -236,4 +241,5 @@ class FillRun:
 
 
 def _decisive(facts: Mapping[str, object]) -> dict[str, object]:
+    """Return the facts that must not change while a run is resumed."""
     return {name: fact for name, fact in facts.items() if name not in UNDECISIVE}

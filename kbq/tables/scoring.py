@@ -112,13 +112,19 @@ def _wide(table: Table, subject: str, relations: Sequence[str]) -> Sets:
 def _claims(rows: Sequence[Row]) -> Sets:
     for row in rows:
         claim = Claim.from_dict(row)
-        yield claim.subject, claim.relation, [(claim.value,)] if claim.accepted else []
+        values: list[Names] = []
+        if claim.accepted:
+            values.append((claim.value,))
+        yield claim.subject, claim.relation, values
 
 
 def _triples(rows: Sequence[Row]) -> Sets:
     for row in rows:
         names = (*texts_of(row["object"], MARKERS)[:1], *texts_of(row.get("aliases"), MARKERS))
-        yield row["subject"], row["relation"], [names] if names else []
+        sets: list[Names] = []
+        if names:
+            sets.append(names)
+        yield row["subject"], row["relation"], sets
 
 
 def _kilt(rows: Sequence[Row]) -> Sets:
@@ -149,16 +155,22 @@ class SlotCounts:
 
     @property
     def precision(self) -> float:
-        return self.matched / self.predicted if self.predicted else 1.0
+        if self.predicted:
+            return self.matched / self.predicted
+        return 1.0
 
     @property
     def recall(self) -> float:
-        return self.matched / self.gold if self.gold else 1.0
+        if self.gold:
+            return self.matched / self.gold
+        return 1.0
 
     @property
     def f1(self) -> float:
         total = self.precision + self.recall
-        return 2 * self.precision * self.recall / total if total else 0.0
+        if total:
+            return 2 * self.precision * self.recall / total
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +194,9 @@ class SetScores:
         """Score slots; `guesses`: the probabilities of best guesses, and whether they are right."""
         chances = np.array([chance for chance, _ in guesses], np.float64)
         right = np.array([is_right for _, is_right in guesses], np.bool_)
-        coverage = coverage_at(chances, right, 0.9, len(slots)).share if guesses else None
+        coverage = None
+        if guesses:
+            coverage = coverage_at(chances, right, 0.9, len(slots)).share
         f1 = _mean(slot.f1 for slot in slots)
         precision = _mean(slot.precision for slot in slots)
         recall = _mean(slot.recall for slot in slots)
@@ -318,7 +332,8 @@ def compared(predicted: Iterable[Names], gold: Sequence[Names], relation: str = 
     for number, names in enumerate(golds):
         for key in _keys(names, relation):
             places[key].append(number)
-            dated += [(number, key)] if isinstance(key, DateValue) else []
+            if isinstance(key, DateValue):
+                dated += [(number, key)]
 
     edges = []
     for names in guesses:

@@ -75,8 +75,12 @@ def plain(value: Any) -> Any:
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        value = (value.astype("datetime64[us]") if value.dtype.kind == "M" else value).tolist()
-        return plain(value) if type(value) in PLAIN else value
+        if value.dtype.kind == "M":
+            value = value.astype("datetime64[us]")
+        value = value.tolist()
+        if type(value) in PLAIN:
+            return plain(value)
+        return value
     return value
 
 
@@ -189,7 +193,9 @@ def guarded(text: str) -> str:
     >>> guarded("=1+1"), guarded("Paris")
     ("'=1+1", 'Paris')
     """
-    return f"'{text}" if is_formula(text) else text
+    if is_formula(text):
+        return f"'{text}"
+    return text
 
 
 def for_spreadsheet(value: object) -> object:
@@ -198,7 +204,9 @@ def for_spreadsheet(value: object) -> object:
     # XLSX has no cells for zones.
     has_zone = isinstance(value, datetime | time) and value.tzinfo is not None
     is_early = isinstance(value, date) and value.year < 1900  # Excel has no numbers for these years
-    return value if is_kept and not has_zone and not is_early else cell_text(value) or None
+    if is_kept and not has_zone and not is_early:
+        return value
+    return cell_text(value) or None
 
 
 def as_arrow(values: Sequence[Any], kind: Any) -> Any:
@@ -237,7 +245,9 @@ def _cell_of_type(value: Any, kind: Any) -> Any:
             raise ValueError(value)
         if types.is_integer(kind):
             return int(found.number)
-        return float(found.number) if types.is_floating(kind) else Decimal(found.number)
+        if types.is_floating(kind):
+            return float(found.number)
+        return Decimal(found.number)
 
     if types.is_date(kind) or types.is_timestamp(kind):
         day = date_of_cell(value)
@@ -430,7 +440,9 @@ class Table:
         now = self.rows[row]
         before = self.before.rows[row]
         is_same = now is before or now.get(column) is before.get(column)
-        return self.before.is_filled(row, column) if is_same else True
+        if is_same:
+            return self.before.is_filled(row, column)
+        return True
 
     def all_filled(self) -> Table:
         """Return the same table with all cells counted as filled."""
@@ -441,7 +453,8 @@ class Table:
         format's.
         """
         target = as_path(path, "path")
-        if (known := SUFFIXES.get(target.suffix.lower(), "csv")) != "csv":
+        known = SUFFIXES.get(target.suffix.lower(), "csv")
+        if known != "csv":
             advice = "use to_excel" if known == "xlsx" else "end it in .csv"
             raise KbqError(f"{target} would be CSV, not {known}: {advice}")
         write_table(self, target, "csv")
@@ -465,7 +478,9 @@ class Table:
         places = range(len(self.rows))
         arrays = {}
         for name in self.columns:
-            old = frame[name] if frame is not None and name in frame.columns else None
+            old = None
+            if frame is not None and name in frame.columns:
+                old = frame[name]
             if old is not None and not any(self.is_filled(row, name) for row in places):
                 arrays[name] = old.array
             else:
@@ -503,7 +518,9 @@ class Table:
             cells = []
             for column in self.columns:
                 is_filled = self.is_filled(number, column)
-                claim = claims.get((subject, column)) if is_filled else None
+                claim = None
+                if is_filled:
+                    claim = claims.get((subject, column))
                 chance = (
                     ""
                     if claim is None or claim.probability is None
@@ -512,7 +529,9 @@ class Table:
                 text = html.text(cell_text(row.get(column)))
                 quiet = html.element("span", chance, style=html.QUIET)
                 style = "background:#3b82c433" * is_filled
-                title = f"{claim.sentence} ({claim.title})" if claim else ""
+                title = ""
+                if claim:
+                    title = f"{claim.sentence} ({claim.title})"
                 cells.append(html.element("td", text, " ", quiet, style=style, title=title))
 
             rows.append(cells)
@@ -566,19 +585,29 @@ def write_table(table: Table, path: Path, format: RowFormat) -> int:
                     table.rows
                 )
         else:
-            other = Dialect(format, "\t" if format == "tsv" else ",")
-            return _write_separated(table, partial, read if read.format == format else other)
+            if read.format == format:
+                return _write_separated(table, partial, read)
+            separator = ","
+            if format == "tsv":
+                separator = "\t"
+            return _write_separated(table, partial, Dialect(format, separator))
 
     return 0
 
 
 def _write_separated(table: Table, path: Path, dialect: Dialect) -> int:
-    known = table.columns if table.before is None else table.before.columns
+    """Write a table as CSV or TSV; return how many texts could be taken for formulas."""
+    if table.before is None:
+        known = table.columns
+    else:
+        known = table.before.columns
     header = [name if name in known else guarded(name) for name in table.columns]
     formulas = sum(name not in table.columns for name in header)
     # All names are quoted if one of them has a letter that might be taken for the delimiter.
     has_others = dialect.format != "tsv" and any(re.search(r"[;\t|]|^ ", name) for name in header)
-    of_header = replace(dialect, quotes_all=True) if has_others else dialect
+    of_header = dialect
+    if has_others:
+        of_header = replace(dialect, quotes_all=True)
 
     with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         file.write(MARK * dialect.has_mark + _line(header, of_header))
@@ -626,6 +655,7 @@ def refuse_unwritable(table: Table, format: RowFormat) -> None:
 
 
 def _line(texts: Sequence[str], dialect: Dialect) -> str:
+    """Return the line of a row."""
     # A quotation mark must not open a cell that swallows the rows after it: other programs read TSV
     # as they do CSV.
     buffer = StringIO(newline="")
@@ -653,7 +683,10 @@ def _arrow_of(table: Table) -> Any:
     """Return a table of Arrow; columns keep the types that they were read with if all values fit."""
     import pyarrow
 
-    arrow = table.arrow if table.before is None else table.before.arrow
+    if table.before is None:
+        arrow = table.arrow
+    else:
+        arrow = table.before.arrow
     arrays = []
     for column in table.columns:
         values = [None if is_empty(row.get(column)) else row[column] for row in table.rows]

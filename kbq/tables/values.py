@@ -49,7 +49,10 @@ def normal_form(
         return None
     quantity = quantity_of(text)
     is_plain = quantity and not (quantity.about or quantity.bound or quantity.to)
-    return date_of(text, before, behind) or (_as_value(quantity) if is_plain else None)
+    date = date_of(text, before, behind)
+    if date is not None or not is_plain:
+        return date
+    return _as_value(quantity)
 
 
 @lru_cache(2**14)
@@ -57,8 +60,12 @@ def _forms(text: str) -> tuple[str, DateValue | None, tuple[object, ...] | None]
     """Return the forms by which a value is compared: its words, and perhaps a date and what a
     quantity means.
     """
-    short = " ".join(seen(text).split()) if len(text) <= LONGEST else ""
-    number = f"{Decimal(short):f}" if _SCIENTIFIC.fullmatch(short) else short
+    short = ""
+    if len(text) <= LONGEST:
+        short = " ".join(seen(text).split())
+    number = short
+    if _SCIENTIFIC.fullmatch(short):
+        number = f"{Decimal(short):f}"
     quantity = quantity_of(number, counts_anything=True)
     return (
         compared_words(text),
@@ -71,7 +78,10 @@ def keys_of(text: str, relation: str = "") -> frozenset[object]:
     """Return the forms of a text; texts of the same value share one. See `agree`."""
     words, date, quantity = _forms(text)
     country = country_of(words, relation)
-    forms = (("country", country) if country else words), date, quantity
+    name: object = words
+    if country:
+        name = ("country", country)
+    forms = name, date, quantity
     return frozenset(form for form in forms if form is not None)
 
 
@@ -127,7 +137,9 @@ def _quantity_in(text: str, before: str, behind: str) -> QuantityValue | None:
         return None
 
     has_other_unit = meaning(around)[0] != meaning(quantity)[0]
-    return None if has_other_unit else _as_value(replace(quantity, about=around.about))
+    if has_other_unit:
+        return None
+    return _as_value(replace(quantity, about=around.about))
 
 
 def _as_value(quantity: Quantity | None) -> QuantityValue | None:

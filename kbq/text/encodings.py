@@ -51,7 +51,8 @@ def decode(content: bytes, declared: str = "", wanted: str = "") -> tuple[str, s
         if content.startswith(mark):
             return content.decode(name, "replace").removeprefix("\ufeff"), ""
 
-    if (wide := _wide(content[:LOOKED_AT])) and not declared:
+    wide = _wide(content[:LOOKED_AT])
+    if wide and not declared:
         return content.decode(wide, "replace"), wide
     for name in filter(None, (_known(declared), "utf-8")):
         try:
@@ -72,7 +73,9 @@ def check_encoding(name: str) -> None:
 
 def _known(name: str) -> str:
     try:
-        found = codecs.lookup(name.strip()) if name.strip() else None
+        found = None
+        if name.strip():
+            found = codecs.lookup(name.strip())
     except (LookupError, ValueError):
         return ""
     if found is None or not found._is_text_encoding:
@@ -93,14 +96,19 @@ def _wide(head: bytes) -> str:
     if 8 * sum(zeros) <= len(head):
         return ""
     if min(zeros[1], zeros[2]) > len(head) / 8:  # the middle of four
-        return "utf-32-be" if zeros[0] > zeros[3] else "utf-32-le"
-    return "utf-16-be" if zeros[0] + zeros[2] > zeros[1] + zeros[3] else "utf-16-le"
+        if zeros[0] > zeros[3]:
+            return "utf-32-be"
+        return "utf-32-le"
+    if zeros[0] + zeros[2] > zeros[1] + zeros[3]:
+        return "utf-16-be"
+    return "utf-16-le"
 
 
 def guessed(content: bytes) -> str:
     """Return the most likely encoding of a text that is not UTF-8."""
     head = content[:LOOKED_AT]
-    if wide := _wide(head):
+    wide = _wide(head)
+    if wide:
         return wide
     if len(re.findall(rb"[\x80-\xff]", head)) < SHORT:
         return LIKELY[0]

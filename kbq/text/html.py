@@ -49,4 +49,7 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]], caption: str = "
         element("tr", *(element("th", text(name), style="text-align:left") for name in header)),
     )
     body = element("tbody", *(element("tr", *row) for row in rows))
-    return element("table", element("caption", text(caption)) if caption else "", head, body)
+    heading = ""
+    if caption:
+        heading = element("caption", text(caption))
+    return element("table", heading, head, body)

@@ -106,7 +106,10 @@ class _Seen(dict[int, str | int]):
         is_unseen = unicodedata.category(chr(code)) == "Cf" or any(
             code in each for each in _SELECTORS
         )
-        self[code] = "" if is_unseen or chr(code) in _FILLERS else code
+        if is_unseen or chr(code) in _FILLERS:
+            self[code] = ""
+        else:
+            self[code] = code
         return self[code]
 
 
@@ -115,7 +118,10 @@ class _Plain(_Seen):
 
     def __missing__(self, code: int) -> str | int:
         digit = unicodedata.decimal(chr(code), None)
-        self[code] = super().__missing__(code) if digit is None else str(digit)
+        if digit is None:
+            self[code] = super().__missing__(code)
+        else:
+            self[code] = str(digit)
         return self[code]
 
 
@@ -130,7 +136,9 @@ def seen(text: str) -> str:
     """Remove invisible characters: soft hyphens, joiners, marks of direction, selectors of
     variants.
     """
-    return text if text.isascii() else text.translate(_SEEN)
+    if text.isascii():
+        return text
+    return text.translate(_SEEN)
 
 
 def tidy(text: str) -> str:
@@ -272,7 +280,9 @@ def normalised(text: str) -> str:
     marked = _DECIMAL.sub(lambda number: f"{number[1]}{_POINT}{number[2] or number[3]}", marked)
     marked = _INITIALS.sub(lambda initials: re.sub("[. ]", "", initials[0]), marked)
     words = "".join(map(_of_word, marked)).replace(_MINUS, "-").replace(_POINT, ".").split()
-    return " ".join(words) if any(map(_is_word, words)) else " ".join(letters.split())
+    if any(map(_is_word, words)):
+        return " ".join(words)
+    return " ".join(letters.split())
 
 
 def _is_word(text: str) -> bool:
@@ -281,7 +291,9 @@ def _is_word(text: str) -> bool:
 
 @lru_cache(2**12)
 def _of_word(letter: str) -> str:
-    return letter if letter in _PUNCTUATION_KEPT or unicodedata.category(letter)[0] != "P" else " "
+    if letter in _PUNCTUATION_KEPT or unicodedata.category(letter)[0] != "P":
+        return letter
+    return " "
 
 
 def normal_form(form: Form, text: str) -> str:

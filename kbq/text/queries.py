@@ -45,7 +45,9 @@ def slot_of(text: str) -> tuple[str, str] | None:
     (('Nile', 'length'), None)
     """
     sides = SEPARATOR.split(text)
-    return ("[SEP]".join(sides[:-1]).strip(), sides[-1].strip()) if len(sides) > 1 else None
+    if len(sides) > 1:
+        return "[SEP]".join(sides[:-1]).strip(), sides[-1].strip()
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,10 @@ class Query:
         text = clean_text(text)
         subject, relation = slot_of(text) or ("", "")
         marked = mention_in(text)
-        return cls(text, subject, relation, marked[1] if marked else None)
+        mention = None
+        if marked:
+            mention = marked[1]
+        return cls(text, subject, relation, mention)
 
     @property
     def is_slot(self) -> bool:
@@ -82,7 +87,9 @@ class Query:
         """The part that a title may be: the mention, the subject, or else all of it."""
         if self.mention is not None:
             return self.mention
-        return self.subject if self.is_slot else self.text
+        if self.is_slot:
+            return self.subject
+        return self.text
 
     @property
     def words(self) -> str:
@@ -92,4 +99,6 @@ class Query:
         >>> Query.of("it joins the [START_ENT] Nile [END_ENT]").words, Query.of("Nile [SEP] length").words
         (' Nile ', 'Nile   length')
         """
-        return MARKERS.sub(" ", self.text) if self.mention is None else self.mention
+        if self.mention is None:
+            return MARKERS.sub(" ", self.text)
+        return self.mention

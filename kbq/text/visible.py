@@ -50,7 +50,9 @@ def visible_json(document: object) -> str:
 
 def _escaped(text: str, escape: Callable[[str], str]) -> str:
     def shown(match: re.Match[str]) -> str:
-        return match[0] if _is_in_place(text, match.start()) else escape(match[0])
+        if _is_in_place(text, match.start()):
+            return match[0]
+        return escape(match[0])
 
     return HARMFUL.sub(shown, text)
 

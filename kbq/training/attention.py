@@ -45,7 +45,10 @@ class RecomputedAttention(torch.autograd.Function):
         for first in range(0, texts, step):
             some = slice(first, first + step)
             matrices = [matrix[some].flatten(0, 1) for matrix in (q, k, v, result, gradients[0])]
-            seen = None if mask is None else mask[some].expand(-1, heads, -1, -1).flatten(0, 1)
+            if mask is None:
+                seen = None
+            else:
+                seen = mask[some].expand(-1, heads, -1, -1).flatten(0, 1)
             parts.append(_backward(*matrices, mask=seen, scale=ctx.scale))
 
         grads = [torch.cat(part) for part in zip(*parts, strict=True)]
@@ -109,6 +112,8 @@ def _attention(
     """Attend for transformers. Shapes: q, k, v (texts, heads, tokens, size); result (texts, tokens,
     heads, size).
     """
-    scale = q.shape[-1] ** -0.5 if scaling is None else scaling
+    scale = scaling
+    if scaling is None:
+        scale = q.shape[-1] ** -0.5
     result: Tensor = RecomputedAttention.apply(q, k, v, mask, scale)  # type: ignore[no-untyped-call]
     return result.transpose(1, 2).contiguous(), None

@@ -105,7 +105,9 @@ class Repairs:
 
 
 def as_paths(files: Files) -> list[Path]:
-    return [Path(files)] if isinstance(files, str | Path) else [Path(file) for file in files]
+    if isinstance(files, str | Path):
+        return [Path(files)]
+    return [Path(file) for file in files]
 
 
 def read_examples(files: Files, doubtful: bool = False) -> tuple[list[Passage], Repairs]:
@@ -127,7 +129,8 @@ def read_examples(files: Files, doubtful: bool = False) -> tuple[list[Passage], 
                     _query(question, answers, text, doubtful, repairs)
                     for question, answers in questions
                 ]
-                if answered := tuple(query for query in queries if query):
+                answered = tuple(query for query in queries if query)
+                if answered:
                     passages.append(Passage(clean_text(title), text, answered, group))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise TrainingError(
@@ -167,6 +170,7 @@ def set_aside(
 
 
 def _raw_passages(path: Path) -> Iterator[RawPassage]:
+    """Yield the passages of a file in any of the formats that have answers in them."""
     source = str(path)
     lines = read_lines(source, TrainingError)
     first = next((line for line in lines if line[1].strip()), (0, ""))
@@ -287,14 +291,19 @@ def _query(
     places: dict[tuple[int, int], None] = {}  # each once
     answers = []
     for answer, expected in expected_answers:
-        occurrences = whole_words(text, answer) if expected is None and answer.strip() else []
+        occurrences = []
+        if expected is None and answer.strip():
+            occurrences = whole_words(text, answer)
         start = (
             next(iter(occurrences), None) if expected is None else _place(text, answer, expected)
         )
         if start is None or (len(occurrences) > 1 and not doubtful):
-            repairs["lost" if start is None else "doubtful"] += 1
+            if start is None:
+                repairs["lost"] += 1
+            else:
+                repairs["doubtful"] += 1
             continue
-        repairs["placed" if expected is None else "right" if start == expected else "moved"] += 1
+        repairs[_repair(start, expected)] += 1
         answers.append(answer)
         places[start, start + len(answer)] = None
 
@@ -308,6 +317,15 @@ def _query(
     )
 
 
+def _repair(start: int, expected: int | None) -> str:
+    """Return what was done to the place of an answer, as it is counted."""
+    if expected is None:
+        return "placed"
+    if start == expected:
+        return "right"
+    return "moved"
+
+
 def _negatives(
     question: dict[str, Any], answers: Sequence[str], repairs: Counter[str]
 ) -> Iterator[Negative]:
@@ -316,7 +334,10 @@ def _negatives(
     """
     for context in question.get("negatives", question.get("hard_negative_ctxs", ())):
         title = clean_text(context.get("title", ""))
-        text = clean_text(context["context"] if "context" in context else context["text"])
+        if "context" in context:
+            text = clean_text(context["context"])
+        else:
+            text = clean_text(context["text"])
         if not context.get("same_phrase") and any(
             whole_words(text, answer) for answer in answers if answer.strip()
         ):
@@ -334,7 +355,9 @@ def _place(text: str, answer: str, expected: int) -> int | None:
     before = text.rfind(answer, 0, max(expected, 0) + len(answer))
     after = text.find(answer, max(expected, 0))
     places = [start for start in (before, after) if start >= 0]
-    return min(places, key=lambda start: abs(start - expected)) if places else None
+    if places:
+        return min(places, key=lambda start: abs(start - expected))
+    return None
 
 
 class ReadPassage(Protocol):
@@ -576,7 +599,9 @@ class PassageRun(Run):
 
 
 def weights_digest(modules: Sequence[nn.Module]) -> str:
-    weights = (parameter.detach().cpu() for module in modules for parameter in module.parameters())
+    weights = []
+    for module in modules:
+        weights += [parameter.detach().cpu() for parameter in module.parameters()]
     return fingerprint({str(number): weight for number, weight in enumerate(weights)})
 
 
@@ -585,7 +610,8 @@ def passages_digest(passages: Sequence[object], more: str = "") -> str:
     digest = hashlib.blake2b(more.encode(), digest_size=16)
     for passage in passages:
         digest.update(repr(passage).encode())
-        if negatives := getattr(passage, "negatives", ()):
+        negatives = getattr(passage, "negatives", ())
+        if negatives:
             digest.update(repr(negatives).encode())
     return digest.hexdigest()
 

@@ -102,7 +102,10 @@ def reader_outputs(
             make_folders(folder)
             with open_to_grow(path) as file, writing_alone(path):
                 done = int(np.searchsorted(ends, file.seek(0, os.SEEK_END), side="right"))
-                file.seek(file.truncate(int(ends[done - 1]) if done else 0))
+                size = 0
+                if done:
+                    size = int(ends[done - 1])
+                file.seek(file.truncate(size))
                 for first in range(done, len(passages), AT_A_TIME):
                     report(first, len(passages))
                     for outputs in _read(reader, passages[first : first + AT_A_TIME]):
@@ -118,10 +121,13 @@ def reader_outputs(
 
 def _read(reader: Reader, passages: Sequence[batches.PreparedPassage]) -> Iterator[Halves]:
     """Yield the logits for each passage. Shape: (2, queries, tokens)."""
-    questions = [(query, passage.text) for passage in passages for query in passage.queries]
-    logits = iter(reader.score([reader.windows(query, text) for query, text in questions]))
+    windows = []
     for passage in passages:
-        yield np.stack([next(logits) for _ in passage.queries], axis=1).astype(np.float16)
+        windows += [reader.windows(query, passage.text) for query in passage.queries]
+    logits = iter(reader.score(windows))
+    for passage in passages:
+        of_passage = [next(logits) for _ in passage.queries]
+        yield np.stack(of_passage, axis=1).astype(np.float16)
 
 
 def teacher_logits(batch: batches.Batch, outputs: Sequence[Halves]) -> Tensor:

@@ -237,7 +237,9 @@ def _part(losses: Tensor, queries: int, total: int) -> Tensor:
     """Return the share of a batch's losses, of each query or their mean, in the mean over a step's
     queries.
     """
-    return losses.sum() / total if losses.ndim else queries / total * losses
+    if losses.ndim:
+        return losses.sum() / total
+    return queries / total * losses
 
 
 def _set_dropout(module: nn.Module, share: float) -> None:

@@ -83,7 +83,9 @@ def distillation_loss(
     student = (scores.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
     parts = reader.exp() * (reader - student)
     divergence = parts.masked_fill(~own_passage, 0.0).sum(dim=1)
-    return temperature**2 * (divergence if trust is None else trust * divergence).mean()
+    if trust is not None:
+        divergence = trust * divergence
+    return temperature**2 * divergence.mean()
 
 
 def trust_in(teacher: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:

@@ -58,7 +58,9 @@ def _refuse_existing(out: Path) -> None:
 
 def initial_checkpoint(init: str | Path) -> str:
     """Return the checkpoint to start from; `default` is the model that ships with kbq."""
-    return str(local_folder(init)) if init == "default" else str(init)
+    if init == "default":
+        return str(local_folder(init))
+    return str(init)
 
 
 def example_digests(files: Files) -> dict[str, str]:

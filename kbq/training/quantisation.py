@@ -377,8 +377,14 @@ def answer_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tup
     counts.
     """
     scores = [score_answer(*pair, with_rouge=False) for pair in zip(answers, golds, strict=True)]
-    return _percent([score.em for score in scores]), _percent([score.f1 for score in scores])
+    scores = []
+    for answer, answers_in_gold in zip(answers, golds, strict=True):
+        scores.append(score_answer(answer, answers_in_gold, with_rouge=False))
+    exact = [score.em for score in scores]
+    f1 = [score.f1 for score in scores]
+    return _percent(exact), _percent(f1)
 
 
 def _percent(values: Sequence[float]) -> float:
+    """Return a mean in percent, with two decimals."""
     return round(100 * sum(values) / max(1, len(values)), 2)

@@ -208,7 +208,9 @@ def evaluate_reader(
             if answer is not None
         ]
 
-    em, f1 = answer_scores([answer for answer, _ in pairs], [golds for _, golds in pairs])
+    given = [answer for answer, _ in pairs]
+    golds = [right for _, right in pairs]
+    em, f1 = answer_scores(given, golds)
     return em, f1, len(pairs)
 
 

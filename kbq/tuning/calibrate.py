@@ -170,7 +170,9 @@ def calibrate(
 
 def usual_purpose(golds: Iterable[Gold]) -> Purpose:
     """Return what triples are of: cells, if all of them are decisions on a table, else queries."""
-    return "cell" if all(gold.meta.get(DECIDED) for gold in golds) else "query"
+    if all(gold.meta.get(DECIDED) for gold in golds):
+        return "cell"
+    return "query"
 
 
 def judge(
@@ -271,7 +273,9 @@ def _judge(
     plan = kb.plan(options)
     n_reranked = plan.n_reranked
     queries = [each.query for each, _ in asked]
-    deep = DEEPER * n_reranked if any(is_hidden for _, is_hidden in asked) else n_reranked
+    deep = n_reranked
+    if any(is_hidden for _, is_hidden in asked):
+        deep = DEEPER * n_reranked
     hits_of = kb.search(queries, replace(options, k=deep, unit="phrase", rerank=0))
     phrases = [
         [*(_unanswering(each.gold, hits) if is_hidden else hits)][:n_reranked]
@@ -425,8 +429,13 @@ def teach_judge(kb: Searcher, golds: Sequence[Gold], seed: int) -> RelationJudge
     slots = [gold for gold in golds if relation_of(gold) != NO_GROUP]
     seen = seen_queries(kb, list(map(GoldQuery.of, sample_by_relation(slots, QUERIES, seed))))
     before = kb.reranking.relation_judge
-    own = copy.deepcopy(before.judge if before else kb.reranking.reader.phrase_judge).cpu()
-    folds = [seen[fold::FOLDS] for fold in range(FOLDS)] if len(seen) >= FOLDS else []
+    judge = kb.reranking.reader.phrase_judge
+    if before:
+        judge = before.judge
+    own = copy.deepcopy(judge).cpu()
+    folds = []
+    if len(seen) >= FOLDS:
+        folds = [seen[fold::FOLDS] for fold in range(FOLDS)]
     gained = 0
     for fold in folds:
         others = [query for each in folds if each is not fold for query in each]
@@ -434,7 +443,9 @@ def teach_judge(kb: Searcher, golds: Sequence[Gold], seed: int) -> RelationJudge
 
     if not folds or gained < 0:
         return None
-    relations = frozenset(map(relation_of, slots)) | (before.relations if before else frozenset())
+    relations = frozenset(map(relation_of, slots))
+    if before:
+        relations |= before.relations
     return RelationJudge(
         trained_judge(own, seen, seed).to(kb.model.device), relations, kb.reranking.reader_digest
     )
@@ -500,7 +511,9 @@ def labels_of(
         is_on_page = not pages or phrase.page_id in pages or phrase.title in pages
         if text in golds:
             return "right" if is_on_page else "elsewhere"
-        return "nearly" if golds and is_on_page and best_f1(text, golds) >= NEARLY else "wrong"
+        if golds and is_on_page and best_f1(text, golds) >= NEARLY:
+            return "nearly"
+        return "wrong"
 
     return tuple(map(label, phrases))
 
@@ -543,7 +556,8 @@ def phrase_loss(scores: Tensor, labels: Sequence[Label]) -> Tensor:
     >>> float(phrase_loss(scores, ["nearly", "wrong", "wrong"]))
     0.0
     """
-    gold = [*(label == "right" for label in labels), all(label == "wrong" for label in labels)]
+    none_is_right = all(label == "wrong" for label in labels)
+    gold = [*(label == "right" for label in labels), none_is_right]
     takes_part = [*(label != "elsewhere" for label in labels), True]
     competing = torch.cat([scores, scores.new_zeros(1)])
     masks = (torch.tensor([mask], device=scores.device) for mask in (gold, takes_part))

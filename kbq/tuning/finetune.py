@@ -202,8 +202,11 @@ def finetune(
                 "all of them compete"
             )
 
-        all_golds = [gold for lesson in lessons for gold in [*lesson.golds, *lesson.dev_golds]]
-        labeller = Labeller(kb.shards, {page for gold in all_golds for page in pages_of(gold)})
+        gold_pages: set[str] = set()
+        for lesson in lessons:
+            for gold in [*lesson.golds, *lesson.dev_golds]:
+                gold_pages.update(pages_of(gold))
+        labeller = Labeller(kb.shards, gold_pages)
         parts, reach = _prepared(lessons, kb, labeller, note)
         # This many of each file: those of smaller ones come several times.
         most = max(map(len, parts))
@@ -235,7 +238,9 @@ def finetune(
             report_stage("judge of relations", 0, len(learned))
             reranker = _teach_reranker(kb, untuned, learned, phrase_dev, settings.seed)
 
-        answered = _answered(kb, phrase_dev, report_stage) if phrase_dev else []
+        answered = []
+        if phrase_dev:
+            answered = _answered(kb, phrase_dev, report_stage)
         tasks_after = scorer.by_task() if lessons[1:] else {}
         shares_found = [count / len(tuner.queries) for count in tuner.found]
         by_task = {name: _percent([tasks_before[name], tasks_after[name]]) for name in tasks_before}
@@ -348,8 +353,13 @@ class _Scored(NamedTuple):
 def _scored_with_words(kb: Searcher, scorer: DevScorer, report: Report) -> _Scored:
     begun = time.monotonic()
     report("dev queries before tuning", 0, len(scorer))
-    score = scorer.values(hybrid(kb.model.config.lexical_factor)).mean() if kb.words else None
-    return _Scored(None if score is None else _percent([float(score)])[0], time.monotonic() - begun)
+    score = None
+    if kb.words:
+        score = scorer.values(hybrid(kb.model.config.lexical_factor)).mean()
+    percentage = None
+    if score is not None:
+        percentage = _percent([float(score)])[0]
+    return _Scored(percentage, time.monotonic() - begun)
 
 
 def _report_estimate(
@@ -403,7 +413,9 @@ def _distillation(
 ) -> Distillation:
     """Remember the untuned query encoder's answers to other queries than these."""
     tuned = [query.gold.input or "" for query in queries]
-    count = min(LEARNED, settings.epochs * len(queries)) if settings.keep else 0
+    count = 0
+    if settings.keep:
+        count = min(LEARNED, settings.epochs * len(queries))
     learned = other_queries(kb.shards, kb.model.query_tokenizer, tuned, count, settings.seed)
     watched = other_queries(
         kb.shards, kb.model.query_tokenizer, tuned, WATCHED, settings.seed, watched=True
@@ -435,7 +447,9 @@ def _answered(kb: Searcher, dev: Sequence[GoldQuery], report: Report) -> list[Ju
     if not kb.reranking.n_reranked(SearchOptions()):
         return []
     answered = judge(kb, dev, SearchOptions(), report=partial(report, "probabilities"))
-    return answered if teaches(kb, answered) else []
+    if teaches(kb, answered):
+        return answered
+    return []
 
 
 def _percent(shares: Sequence[float]) -> list[float]:
@@ -448,7 +462,10 @@ def _records(
     seed = settings.seed
     at_random = settings.random_sample
     golds = read_triples(triples, note=note)
-    dev_golds = [] if dev is None else read_triples(dev, note=note)
+    if dev is None:
+        dev_golds = []
+    else:
+        dev_golds = read_triples(dev, note=note)
     if not dev_golds:
         golds, dev_golds = split(golds, seed)
     if examples > len(golds):
@@ -460,7 +477,8 @@ def _records(
         draw = sample_at_random if at_random else sample_by_relation
         golds = draw(golds, examples, seed)
 
-    unseen = {relation_of(gold) for gold in dev_golds} - {relation_of(gold) for gold in golds}
+    tuned = {relation_of(gold) for gold in golds}
+    unseen = {relation_of(gold) for gold in dev_golds} - tuned
     if unseen:
         more = " …" if len(unseen) > 5 else ""
         note(
@@ -474,7 +492,9 @@ def _records(
 def _tuned_relations(kb: Searcher, golds: Sequence[Gold], outcome: FinetuningOutcome) -> list[str]:
     """Return the relations that the query encoder has been tuned on, now or before."""
     earlier = kb.model.config.training.get("finetuning")
-    relations = set(earlier["relations"]) if isinstance(earlier, dict) else set()
+    relations = set()
+    if isinstance(earlier, dict):
+        relations = set(earlier["relations"])
     if outcome.is_better:  # otherwise the query encoder has not changed
         relations |= {relation_of(gold) for gold in golds} - {NO_GROUP}
     return sorted(relations)

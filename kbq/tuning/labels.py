@@ -175,7 +175,9 @@ class Labels:
         both = self.has_answer & self.on_page
         if both.any():
             return both
-        return self.on_page if self.page_known else self.has_answer
+        if self.page_known:
+            return self.on_page
+        return self.has_answer
 
 
 Kind = Literal[
@@ -213,7 +215,9 @@ class Labeller:
 
     def label(self, phrases: Phrases, gold: Gold) -> Labels:
         answers = {normalise_answer(answer) for answer in gold.answers} - {""}
-        places = {place for page in pages_of(gold) for place in self._places[page]}
+        places = set()
+        for page in pages_of(gold):
+            places.update(self._places[page])
         has_answer = np.zeros(len(phrases), bool)
         on_page = np.zeros(len(phrases), bool)
 
@@ -332,7 +336,9 @@ def prepare(
     counts["unreadable"] = len(golds) - len(readable)
     for gold, ids in readable:
         phrases, kind = labeller.find(gold)
-        lost = tuple(sorted(pages_of(gold))) if kind == "no_page" else ()
+        lost: tuple[str, ...] = ()
+        if kind == "no_page":
+            lost = tuple(sorted(pages_of(gold)))
         prepared.append(PreparedQuery(tuple(ids), gold, phrases, lost))
         counts[kind] += 1
         if kind in ("no_page", "unnamed") and gold.answers:
@@ -379,7 +385,10 @@ def with_page_ids(gold: Gold, labeller: Labeller) -> Gold:
         ids = [labeller.page_ids(page) or [page] for page in output.pages]
         for named in islice(product(*ids), MOST_NAMESAKES):
             pages = tuple(dict.fromkeys(named))
-            evidence = None if output.evidence is None else frozenset(pages)
+            if output.evidence is None:
+                evidence = None
+            else:
+                evidence = frozenset(pages)
             yield dataclasses.replace(output, pages=pages, evidence=evidence)
 
     return dataclasses.replace(

@@ -136,7 +136,9 @@ def read_triples(path: Path, unanswered: bool = False, note: Note = unheard) -> 
 def subject_of(gold: Gold) -> str:
     """Return the subject of a slot query; any other query is its own subject."""
     slot = slot_of(gold.input or "")
-    return slot[0] if slot else gold.input or ""
+    if slot:
+        return slot[0]
+    return gold.input or ""
 
 
 def pages_of(gold: Gold) -> frozenset[str]:
@@ -185,7 +187,9 @@ def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
     while len(dev) < count and order:
         dev += pages[order.pop()]
     subjects = {subject_of(gold) for gold in dev}
-    tuned = [gold for page in order for gold in pages[page] if subject_of(gold) not in subjects]
+    tuned = []
+    for page in order:
+        tuned += [gold for gold in pages[page] if subject_of(gold) not in subjects]
     if not tuned:
         raise TrainingError(
             "one subject or page is not enough to tune and to score: give more triples, or a "
@@ -327,7 +331,9 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bo
 
 
 def _text(value: object) -> str:
-    return clean_text(str(value)).strip() if value not in (None, "") else ""
+    if value not in (None, ""):
+        return clean_text(str(value)).strip()
+    return ""
 
 
 def other_queries(
@@ -381,7 +387,10 @@ def _query(
         after = text[end : end + AROUND]
         return f"{before}[START_ENT] {text[start:end]} [END_ENT]{after}"
 
-    subject = shard.titles[page] if source.random() < NAMED_BY_TITLE else text[start:end]
+    if source.random() < NAMED_BY_TITLE:
+        subject = shard.titles[page]
+    else:
+        subject = text[start:end]
     relation = relations[source.integers(len(relations))]
     if kind == "slot":
         return f"{subject} [SEP] {relation}"
@@ -394,7 +403,10 @@ def _phrase(shard: Shard, page: int, source: np.random.Generator) -> tuple[str, 
     """
     first, stop = np.searchsorted(shard.paragraph_pages, [page, page + 1])
     paragraph = int(source.integers(first, max(first + 1, stop)))
-    rows = shard.rows_of(paragraph) if first < stop else np.empty(0, np.int64)
+    if first < stop:
+        rows = shard.rows_of(paragraph)
+    else:
+        rows = np.empty(0, np.int64)
     starts = np.flatnonzero(shard.opens(rows))
     if not len(starts):
         return "", 0, 0

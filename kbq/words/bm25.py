@@ -159,7 +159,9 @@ def _written_stems(text: str) -> list[str]:
         for word in WORD.findall(UNSPACED_RUN.sub(" ", plain(text)).lower())
         if not word.isascii()
     ]
-    return list(_stemmer().stemWords(words)) if words else []
+    if words:
+        return list(_stemmer().stemWords(words))
+    return []
 
 
 @lru_cache(2**12)  # the paragraphs of a page follow one another
@@ -196,7 +198,9 @@ def in_pairs(text: str) -> str:
         letters = run[0]
         return f" {' '.join(map(''.join, itertools.pairwise(letters)))} "
 
-    return text if text.isascii() else UNSPACED_RUN.sub(pairs, text)
+    if text.isascii():
+        return text
+    return UNSPACED_RUN.sub(pairs, text)
 
 
 @cache
@@ -224,7 +228,9 @@ def query_words(query: Query, indexes: Sequence["BM25Index"] = ()) -> list[str]:
 
 def _title_terms(name: str, indexes: Sequence["BM25Index"]) -> list[str]:
     term = title_term(name)
-    if len(term) > LONGEST_NAME or not any(term in index for index in indexes):
+    if len(term) > LONGEST_NAME:
+        return []
+    if not any(term in index for index in indexes):
         return []
     (words,) = words_of([name])
     paragraphs = sum(index.count for index in indexes)
@@ -334,7 +340,9 @@ class BM25Index(Postings):
     @property
     def live_lengths(self) -> NDArray[np.uint32]:
         """The lengths of the paragraphs that still count. Shape: (live paragraphs,)."""
-        return self._lengths if self.live is None else self._lengths[self.live]
+        if self.live is None:
+            return self._lengths
+        return self._lengths[self.live]
 
     def strongest(self, passage: int, k: int | None) -> dict[str, float]:
         """Return the k terms with the largest weights in a paragraph, or all, the largest first."""

@@ -233,7 +233,10 @@ class SentenceImpacts:
             raise damaged(postings.folder, shard.folder.parent, "weights", error)
 
         postings.expect(len(self.paragraphs))
-        postings.live = None if shard.live is None else shard.live[self.paragraphs]
+        if shard.live is None:
+            postings.live = None
+        else:
+            postings.live = shard.live[self.paragraphs]
         self._sentences = postings
         self._count = len(shard.texts)
         self._texts = shard.texts

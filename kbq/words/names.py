@@ -101,7 +101,9 @@ class SubjectName:
         """
         words = [word for word in self._bare.split() if word not in PARTICLES]
         may_be_person = 2 <= len(words) <= MOST_NAMES and all(word[0].isupper() for word in words)
-        return words[-1] if may_be_person and words[-1].isalpha() and len(words[-1]) > 2 else ""
+        if may_be_person and words[-1].isalpha() and len(words[-1]) > 2:
+            return words[-1]
+        return ""
 
     def mentions(self, text: str) -> list[Mention]:
         """Find the name in any case and spelling of letters, between the bounds of words.
@@ -140,7 +142,9 @@ class SubjectName:
         return not self._titles.isdisjoint((_as_title(title), _as_title(BRACKETS.sub("", title))))
 
     def _found(self, pattern: re.Pattern[str], letters: str) -> list[Mention]:
-        matches = [match.span() for match in pattern.finditer(letters)] if self.words else []
+        matches = []
+        if self.words:
+            matches = [match.span() for match in pattern.finditer(letters)]
         return [
             Mention(start, self._acronym(letters, end))
             for start, end in matches
@@ -150,8 +154,12 @@ class SubjectName:
     def _acronym(self, letters: str, end: int) -> str:
         """Return the initials of the name that stand in brackets behind it."""
         behind = ACRONYM.match(letters, end)
-        short = behind[1].replace(".", "") if behind else ""
-        return short.upper() if len(short) > 1 and list(short) == self._initials else ""
+        short = ""
+        if behind:
+            short = behind[1].replace(".", "")
+        if len(short) > 1 and list(short) == self._initials:
+            return short.upper()
+        return ""
 
 
 class Names:
@@ -168,9 +176,14 @@ class Names:
             return NOWHERE
         having = [_with_all(index, name.words) for index in self._indexes]
         count = sum(map(len, having))
-        read = having if count <= MOST_READ else self._best(having, name.words)
+        if count <= MOST_READ:
+            read = having
+        else:
+            read = self._best(having, name.words)
         named = [_read(shard, name, own) for shard, own in zip(self._shards, read, strict=True)]
-        pages = {page_id: naming for each in named for page_id, naming in each.by_id().items()}
+        pages: dict[str, PageNaming] = {}
+        for of_shard in named:
+            pages |= of_shard.by_id()
         unread = max(0, count - MOST_READ)  # paragraphs that may have the name, too
         share = 1 / (1 + (len(pages) + unread) / SELDOM)
         return Naming(
@@ -179,13 +192,15 @@ class Names:
 
     def _best(self, having: Sequence[Rows], words: Sequence[str]) -> list[Rows]:
         """Keep the paragraphs with the highest BM25, the first of equal ones."""
-        scores = [
-            index.scores(words)[rows] for index, rows in zip(self._indexes, having, strict=True)
-        ]
-        best = np.zeros(sum(map(len, having)), np.bool_)
-        best[np.argsort(-np.concatenate(scores), kind="stable")[:MOST_READ]] = True
+        scores = []
+        for index, rows in zip(self._indexes, having, strict=True):
+            scores.append(index.scores(words)[rows])
+        ranked = np.argsort(-np.concatenate(scores), kind="stable")
+        is_best = np.zeros(sum(map(len, having)), np.bool_)
+        is_best[ranked[:MOST_READ]] = True
         bounds = np.cumsum([len(rows) for rows in having])[:-1]
-        return [rows[kept] for rows, kept in zip(having, np.split(best, bounds), strict=True)]
+        parts = np.split(is_best, bounds)
+        return [rows[kept] for rows, kept in zip(having, parts, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +211,7 @@ class _NamedPages:
     pages: Mapping[int, PageNaming]
 
     def by_id(self) -> dict[str, PageNaming]:
+        """Return how the pages name a subject, by their ids."""
         return {self.shard.ids[page]: naming for page, naming in self.pages.items()}
 
     def points(self, share: float) -> NamedParagraphs:
@@ -242,7 +258,10 @@ def _with_all(index: BM25Index, words: Sequence[str]) -> Rows:
     for paragraphs in others:
         places = np.searchsorted(paragraphs, kept)
         places[places == len(paragraphs)] = 0
-        kept = kept[paragraphs[places] == kept] if len(paragraphs) else kept[:0]
+        if len(paragraphs):
+            kept = kept[paragraphs[places] == kept]
+        else:
+            kept = kept[:0]
     return kept
 
 
@@ -261,4 +280,6 @@ def _as_title(text: str) -> str:
 
 def is_whole(text: str, start: int, end: int) -> bool:
     """Whether characters [start, end) stand between the bounds of words."""
-    return not (LETTER.match(text[max(0, start - 1) : start]) or LETTER.match(text[end : end + 1]))
+    before = text[max(0, start - 1) : start]
+    behind = text[end : end + 1]
+    return not (LETTER.match(before) or LETTER.match(behind))

@@ -158,7 +158,10 @@ class Postings:
     def entries(self) -> tuple[list[str], Entries]:
         """Return the vocabulary, and all entries of passages that still count, term by term."""
         terms = np.repeat(np.arange(len(self._terms), dtype=np.int32), np.diff(self._begins))
-        kept = slice(None) if self.live is None else self.live[self._passages]
+        if self.live is None:
+            kept = slice(None)
+        else:
+            kept = self.live[self._passages]
         return list(self._terms), Entries(self._passages[kept], terms[kept], self._numbers[kept])
 
     def of(self, term: str) -> tuple[NDArray[np.int32], NDArray[Any]]:

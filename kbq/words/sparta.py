@@ -375,7 +375,9 @@ def strongest_impacts(
 
     for members in buckets([len(window.ids) for window in windows], batch_tokens(device)):
         tensors = model.tensors([windows[index] for index in members])
-        numbers = [n for i in members for n in range(stop[i] - len(windows[i].sentences), stop[i])]
+        numbers: list[int] = []
+        for member in members:
+            numbers += range(stop[member] - len(windows[member].sentences), stop[member])
         states = fast.sentence_states(tensors)
         for rows in torch.split(torch.argsort(tensors.lengths, stable=True), SENTENCES):
             batch = states[rows, : int(tensors.lengths[rows].max())].to(vectors.dtype)
