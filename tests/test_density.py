@@ -36,7 +36,7 @@ def test_statements_have_air() -> None:
     nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
     statements = [node for node in nodes if isinstance(node, ast.stmt)]
     pairs = [node for node in statements if is_tuple_assignment(node)]
-    assert len(nodes) / len(lines) <= 6.7
+    assert len(nodes) / len(lines) <= 6.5
     assert sum(len(line) > 100 for line in lines) / len(lines) <= 0.01
     assert len(pairs) / len(statements) <= 0.005
 

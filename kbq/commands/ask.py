@@ -401,7 +401,8 @@ def info(
     width = max(map(len, shown))
     lines = [f"{name.replace('_', ' '):{width}}  {_fact(value)}" for name, value in shown.items()]
     if "indexes" in facts:
-        lines += [f"{'index':{width}}  {index_line(index)}" for index in describe_indexes(folder)]
+        for index in describe_indexes(folder):
+            lines.append(f"{'index':{width}}  {index_line(index)}")
     tell(facts, as_json, *lines)
 
 

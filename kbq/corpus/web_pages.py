@@ -311,7 +311,9 @@ def _headlines(root: Any) -> Iterator[str]:
             graph = []
             if isinstance(thing, dict):
                 graph = thing.get("@graph", [thing])
-            for part in graph if isinstance(graph, list) else []:
+            if not isinstance(graph, list):
+                continue
+            for part in graph:
                 if isinstance(part, dict) and isinstance(part.get("headline"), str):
                     yield " ".join(part["headline"].split())
 

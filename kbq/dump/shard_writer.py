@@ -152,7 +152,6 @@ class ShardWriter:
         for texts in self.texts.values():
             arrays += [texts.bytes, texts.ends]
         return arrays
-        return [*self.per_row.values(), *self.per_paragraph.values(), self.page_digests, *texts]
 
 
 def page_digest(page: Page) -> bytes:

@@ -583,7 +583,9 @@ class Shard:
         size = self._scattered.shape[1]
         ascending = np.unique(rows)
         runs = np.split(ascending, np.flatnonzero(np.diff(ascending) * size > mmap.PAGESIZE) + 1)
-        for run in runs if len(ascending) else []:
+        if not len(ascending):
+            runs = []
+        for run in runs:
             prefetch(begin + int(run[0]) * size, int(run[-1] + 1 - run[0]) * size)
         return self._scattered.take(rows, axis=0)
 

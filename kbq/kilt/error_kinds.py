@@ -169,6 +169,7 @@ def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> 
         gold_places.extend(output.places)
     gold_ranks = (rank for rank, page in enumerate(guess.pages, 1) if page in gold_pages)
     gold_answers = sorted(gold.answers)
+    distinct_places = dict.fromkeys(gold_places)
 
     return ErrorCase(
         id=gold.id,
@@ -177,7 +178,7 @@ def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> 
         answer=guess.answer,
         gold_answers=tuple(gold_answers),
         top=guess.top,
-        gold_places=tuple(dict.fromkeys(gold_places)),
+        gold_places=tuple(distinct_places),
         rank=next(iter(positions), None),
         found=next(gold_ranks, None),
     )
@@ -259,12 +260,16 @@ def _has_integer_pages(inputs_path: Path) -> bool | None:
     pages = list[str]()
     for _, _, record in read_records(inputs_path, problems):
         outputs = record.get("output")
-        for output in outputs if isinstance(outputs, list) else []:
+        if not isinstance(outputs, list):
+            continue
+        for output in outputs:
             items = None
             if isinstance(output, dict):
                 items = output.get("provenance")
             items = items if isinstance(items, list) else []
-            pages += [page_of(item) for item in items if isinstance(item, dict) and PAGE in item]
+            for item in items:
+                if isinstance(item, dict) and PAGE in item:
+                    pages.append(page_of(item))
     problems.raise_if_any(f"reading {inputs_path}")
     if pages:
         return all(map(is_integer, pages))

@@ -181,7 +181,10 @@ def _digest(queries: Sequence[str], model: Model) -> str:
     """Return a digest of the given queries and of a tuned encoder, or "" without either."""
     if not (queries or model.config.base):
         return ""
-    content = "\n".join([*queries, model.config.query_fingerprint if model.config.base else ""])
+    fingerprint = ""
+    if model.config.base:
+        fingerprint = model.config.query_fingerprint
+    content = "\n".join([*queries, fingerprint])
     return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 

@@ -137,7 +137,10 @@ def _named(name: SubjectName, answer: Answer, naming: Naming) -> tuple[float, ..
     begin = max(0, answer.start - SURROUNDINGS)
     window = answer.context[begin : answer.end + SURROUNDINGS]
     whole = name.places(window)
-    short_names = {name.family_name, page.acronym if page else ""} - {""}
+    short_names = {name.family_name}
+    if page:
+        short_names.add(page.acronym)
+    short_names.discard("")
     short = (
         [start for short_name in short_names for start in whole_words(window, short_name)]
         if page

@@ -343,9 +343,11 @@ class Editor:
         """Make one, whose name is as much like the wanted one as it can be."""
         name = name_of(wanted)
         number = 1
-        while self._is_taken(name if number == 1 else f"{name}-{number}"):
+        free = name
+        while self._is_taken(free):
             number += 1
-        upload = NewKb(name if number == 1 else f"{name}-{number}", self._folder)
+            free = f"{name}-{number}"
+        upload = NewKb(free, self._folder)
         with writing_to(self._folder, KbqError):
             make_folders(upload.documents)
         self._all[upload.name] = upload

@@ -445,7 +445,8 @@ class _Reconciliation:
         ids = []
         if self._served.has_page(prefix):
             ids.append(prefix)
-        ids += [page.page_id for page in self._served.titles.listed(prefix, 0, SUGGESTIONS)[0]]
+        for page in self._served.titles.listed(prefix, 0, SUGGESTIONS)[0]:
+            ids.append(page.page_id)
         return _json(
             {
                 "result": [

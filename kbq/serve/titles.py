@@ -227,7 +227,9 @@ class _Table:
                 common = np.unique(pages)
             else:
                 common = np.intersect1d(common, pages)
-        for page in () if common is None else common.tolist():
+        if common is None:
+            return
+        for page in common.tolist():
             yield PagePlace(int(self._shards[page]), int(self._numbers[page]))
 
     def _pages_with(self, word: str, may_be_mistyped: bool) -> tuple[Rows, NDArray[np.float64]]:
@@ -312,7 +314,9 @@ def with_bare(words: Sequence[str]) -> list[str]:
     forms = []
     for word in words:
         bare = SIGNS.sub("", word)
-        forms += [form for form in dict.fromkeys((word, bare)) if form]
+        for form in dict.fromkeys((word, bare)):
+            if form:
+                forms.append(form)
     return forms
 
 

@@ -377,7 +377,10 @@ def _separated(
 ) -> Rows:
     """Return the rows of a CSV or TSV file, named by its header or by numbers."""
     number, header = next(values)
-    columns = tuple(header if has_header else map(str, range(len(header))))
+    if has_header:
+        columns = tuple(header)
+    else:
+        columns = tuple(map(str, range(len(header))))
     if has_header:
         named = len(columns)
         while named and not columns[named - 1].strip():

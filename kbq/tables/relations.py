@@ -271,7 +271,9 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
         elif str(one).endswith(".toml") or _is_file_or_pipe(str(one)):
             relations += read_relations(Path(one))
         elif str(one).startswith(MARK):
-            relations += [found for found in preset(str(one)) if found not in relations]
+            for found in preset(str(one)):
+                if found not in relations:
+                    relations.append(found)
         elif FILE_NAME.fullmatch(str(one)):
             raise KbqError(
                 f"{str(one)!r:.80} looks like a file: relations are read from a file that ends in "

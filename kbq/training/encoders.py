@@ -123,7 +123,8 @@ def _read(reader: Reader, passages: Sequence[batches.PreparedPassage]) -> Iterat
     """Yield the logits for each passage. Shape: (2, queries, tokens)."""
     windows = []
     for passage in passages:
-        windows += [reader.windows(query, passage.text) for query in passage.queries]
+        for query in passage.queries:
+            windows.append(reader.windows(query, passage.text))
     logits = iter(reader.score(windows))
     for passage in passages:
         of_passage = [next(logits) for _ in passage.queries]

@@ -341,7 +341,8 @@ def _dev_scorer(
             note(
                 f"{len(golds) - len(readable)} of {len(golds)} dev queries cannot be read: left out"
             )
-        asked += [(task, with_page_ids(gold, labeller)) for gold, _ in readable]
+        for gold, _ in readable:
+            asked.append((task, with_page_ids(gold, labeller)))
     return DevScorer(asked, kb)
 
 

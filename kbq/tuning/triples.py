@@ -121,7 +121,9 @@ def read_triples(path: Path, unanswered: bool = False, note: Note = unheard) -> 
         grows=grows,
     )
     first = next(rows.numbered, (0, {}))
-    numbered = chain([first] if first[0] else (), rows.numbered)
+    numbered = rows.numbered
+    if first[0]:
+        numbered = chain([first], numbered)
     if not rows.columns and "input" in first[1]:
         golds = _kilt(path)
     else:
@@ -203,7 +205,9 @@ def _kilt(path: Path) -> list[Gold]:
     problems = Problems()
     golds = list(read_golds(gold_of(path), problems))
     messages = [str(problem) for problem in problems.found if problem.kind not in HARMLESS]
-    messages += [f"{path}:{gold.line}: has no input" for gold in golds if not gold.input]
+    for gold in golds:
+        if not gold.input:
+            messages.append(f"{path}:{gold.line}: has no input")
     if messages:
         raise TrainingError(
             f"{path} has {counted(len(messages), 'line')} that cannot be used", messages
@@ -312,7 +316,9 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bo
             _text,
             (answer, *(aliases if isinstance(aliases, list) else str(aliases or "").split("|"))),
         )
-        outputs += [GoldOutput(text, pages, evidence, ()) for text in names if text and answer]
+        for text in names:
+            if text and answer:
+                outputs.append(GoldOutput(text, pages, evidence, ()))
 
     if problems:
         raise TrainingError(

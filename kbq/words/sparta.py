@@ -180,7 +180,8 @@ class SentenceTensors:
                 if all_tokens
                 else [(sentence.first, sentence.stop) for sentence in window.sentences]
             )
-            places += [(row * length + begin, stop - begin) for begin, stop in spans]
+            for begin, stop in spans:
+                places.append((row * length + begin, stop - begin))
 
         first = torch.tensor([begin for begin, _ in places], device=device)[:, None]
         self.lengths = torch.tensor([size for _, size in places], device=device)
