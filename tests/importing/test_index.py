@@ -4,6 +4,7 @@ it cannot do.
 
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,7 @@ def test_what_needs_vectors_is_refused(
 ) -> None:
     folder = made().folder
     kb = KnowledgeBase.open(folder, device="cpu")
+    other = shutil.copytree(folder, tmp_path / "other")
     page = Page("new", "title", "text")
     refused: dict[str, Callable[[], object]] = {
         "append": lambda: KnowledgeBase.build([page], folder, append=True),
@@ -161,7 +163,7 @@ def test_what_needs_vectors_is_refused(
         "index": lambda: kb.index_vectors("compact"),
         "exact": lambda: KnowledgeBase.open(folder, index="exact"),
         "ray": lambda: KnowledgeBase.open(folder, ray="127.0.0.1:1"),
-        "merge": lambda: merge(tmp_path / "merged", [folder, folder]),
+        "merge": lambda: merge(tmp_path / "merged", [folder, other]),
         "vectors": lambda: kb.searcher.shards[0].vectors,
     }
     for what, command in refused.items():

@@ -182,4 +182,5 @@ def test_two_updates_without_locks_are_told_so(model_folder: Path, changing: Kno
         process.join()
     for said in filter(None, told):
         assert not said.startswith("failed")
-        assert "its file system has no locks" in said
+        # The other may write between the end of an update and the opening of what it made.
+        assert "its file system has no locks" in said or "restore it from a copy" in said
