@@ -4,7 +4,6 @@ commands share.
 
 import functools
 import inspect
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -364,9 +363,11 @@ def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) ->
 
 def names_kb(text: object) -> bool:
     """Whether a word of a command line is the folder of a knowledge base."""
-    from kbq.dump.manifest import MANIFEST
+    from kbq.dump.manifest import is_knowledge_base
 
-    return os.path.isfile(os.path.join(str(text), MANIFEST))  # noqa: PTH113, PTH118 - a path may raise OSError
+    with suppress(OSError, ValueError):  # a query may be too long for a path, or hold a null
+        return is_knowledge_base(Path(str(text)))
+    return False
 
 
 def refuse_swapped(command: str, kb: Path, *others: object) -> None:

@@ -27,7 +27,7 @@ from kbq.kilt.records import (
     read_golds,
     read_guesses,
     read_records,
-    refuse_swapped,
+    refuse_predictions_as_gold,
     score_of,
 )
 from kbq.kilt.scores import Pairs, evidence_sets, r_precision, rank_evidence
@@ -117,7 +117,7 @@ def find_errors(
             f"{kind!r} is not a kind of error: choose from {', '.join(KINDS)}", is_usage=True
         )
 
-    refuse_swapped(predictions, gold)
+    refuse_predictions_as_gold(predictions, gold)
     problems = Problems()
     pairs = Pairs(read_golds(gold, problems), read_guesses(predictions, parse_answer, problems))
     cases = []

@@ -317,7 +317,7 @@ def evaluate(
         for path in (files.per_item, files.trec_run, files.trec_qrels)
     ]
     records.check_paths([predictions, gold_path, *others], outputs)
-    records.refuse_swapped(predictions, gold)
+    records.refuse_predictions_as_gold(predictions, gold)
     scores, refusals = score_kinds(predictions, gold, rules, group_of)
     if not scores:
         raise PartlyScoredError(Evaluation(rules, scores, refusals, {}, (), ()))

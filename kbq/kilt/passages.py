@@ -188,7 +188,7 @@ def evaluate_passages(
         [predictions, gold], [files.export, files.trec_run, files.trec_qrels], has_trec
     )
     gold_records = records.gold_of(gold)
-    records.refuse_swapped(predictions, gold_records)
+    records.refuse_predictions_as_gold(predictions, gold_records)
     questions = read_questions(gold_records, predictions, judging)
     if not questions:
         raise EvaluationError(f"{gold} holds no record: is it the file you mean?")

@@ -324,7 +324,7 @@ def check_paths(
         taken[path.resolve()] = "another output, too"
 
 
-def refuse_swapped(predictions: Source, gold: Source) -> None:
+def refuse_predictions_as_gold(predictions: Source, gold: Source) -> None:
     """Raise EvaluationError if the gold data are predictions of kbq, and the predictions are not."""
     if _is_predicted(gold) and not _is_predicted(predictions):
         raise EvaluationError(

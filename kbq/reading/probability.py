@@ -284,7 +284,7 @@ def own_calibration(model: Model, purpose: Purpose = "query") -> Calibration | N
 def chances_of(rows: Doubles, weights: Sequence[float], intercept: float) -> Doubles:
     """Apply a logistic regression. Shapes: rows (items, features), result (items,)."""
     logits = np.clip(rows @ np.asarray(weights) + intercept, -MOST_LOGIT, MOST_LOGIT)
-    chances: Doubles = 1 / (1 + np.exp(-logits))  # never 0 or 1
+    chances: Doubles = 1 / (1 + np.exp(-logits))  # none is 0 or 1
     return chances
 
 

@@ -506,7 +506,7 @@ class FillInputs:
     """What is filled, from which decisions, and where to, read before a knowledge base is opened."""
 
     table: Table | None  # None: a row for every page
-    asked: Iterable[str | Relation]  # as they were given
+    asked: Iterable[str | Relation]  # names as they were given
     relations: Sequence[Relation]
     decided: Decided
     out: Path | None
