@@ -25,7 +25,7 @@ from kbq.model.model import Model
 from kbq.search.search import search
 from kbq.training.batches import read_examples
 from kbq.tuning.labels import Labeller, PreparedQuery
-from kbq.tuning.loop import Distillation, Finetuner
+from kbq.tuning.query_side import Distillation, Finetuner
 from kbq.tuning.settings import FinetuningSettings
 
 OFFICIAL = {

@@ -35,7 +35,8 @@ from kbq.storage.writing import writing_to
 from kbq.text.queries import Query
 from kbq.text.whole_words import whole_words
 from kbq.training.batches import Files, as_paths
-from kbq.tuning.calibrate import Label, labels_of, without_evidence
+from kbq.tuning.calibrate import without_evidence
+from kbq.tuning.relation_judge import Label, labels_of
 from kbq.tuning.triples import pages_of, read_triples
 
 PHRASES = 20

@@ -75,7 +75,7 @@ from kbq.training.engine import SEEDS, Optimizer, Run, StepReport
 from kbq.training.losses import distillation_loss, marginal_losses
 from kbq.training.output_folder import example_digests, output_folder, training_facts, write_facts
 from kbq.training.settings import StepSettings
-from kbq.tuning.calibrate import Label, answers_in_all, phrase_loss
+from kbq.tuning.relation_judge import Label, answers_in_all, phrase_loss
 
 EVERY = 25  # steps between two reports
 CHECKPOINT, JUDGE = "reader", "judge.safetensors"  # in the folder of a larger reader that judges

@@ -81,7 +81,7 @@ SLOW = (
     "tests/training/test_distillation.py",
     "tests/training/test_train.py",
     "tests/tuning/test_labels.py",
-    "tests/tuning/test_reranker.py::test_fine_tuning_writes_the_judge_beside_the_query_encoder",
+    "tests/tuning/test_relation_judge.py::test_fine_tuning_writes_the_judge_beside_the_query_encoder",
 )
 
 

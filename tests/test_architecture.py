@@ -59,7 +59,7 @@ FOUND_BY_NAME = {
     "kbq.english.language_check", "kbq.index.placement",
     "kbq.maintain.compact", "kbq.maintain.merge", "kbq.maintain.update",
     "kbq.reading.earlier_mention",
-    "kbq.sample_kb",
+    "kbq.sample_kb", "kbq.serve.log_lines",
     "kbq.training.attention",
     "kbq.training.checkpoint",
 }  # fmt: skip
@@ -140,7 +140,7 @@ def test_only_their_folders_name_ray_and_the_files_of_another_program() -> None:
 def test_files_are_few_and_imports_a_small_part_of_them() -> None:
     modules = [path for path in FILES if path.name != "__init__.py"]
     lines = [line for path in modules for line in path.read_text("utf-8").splitlines()]
-    assert len(modules) <= 173
+    assert len(modules) <= 177
     assert sum(bool(re.match(r"\s*(?:import|from) ", line)) for line in lines) / len(lines) <= 0.07
 
 

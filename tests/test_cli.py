@@ -1063,7 +1063,7 @@ def test_triples_from_a_pipe_are_refused_before_tuning(
     def tune(*_: object) -> None:
         pytest.fail("tunes")
 
-    monkeypatch.setattr("kbq.tuning.loop.Finetuner.run", tune)
+    monkeypatch.setattr("kbq.tuning.query_side.Finetuner.run", tune)
     refused = run(
         "finetune", "-", "--kb", kb_folder, "--out", tmp_path / "tuned", stdin=triples.read_bytes()
     )

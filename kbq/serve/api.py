@@ -27,7 +27,7 @@ from kbq.answers import CONTEXT, Result
 from kbq.errors import KbqError
 from kbq.options import declared
 from kbq.search.options import SearchOptions
-from kbq.serve import problems
+from kbq.serve import limits
 from kbq.serve.filling import Services, WithServices
 from kbq.serve.guard import refuse_host, refuse_key
 from kbq.serve.problems import DESCRIBED, RefusedError, document
@@ -42,7 +42,7 @@ Json = dict[str, Any]
 
 LINES = "application/x-ndjson"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-Text = Annotated[str, Field(min_length=1, max_length=problems.LONGEST)]
+Text = Annotated[str, Field(min_length=1, max_length=limits.LONGEST)]
 KbName = Annotated[
     str | None, Field(max_length=64, description="a name; by default the first that is served")
 ]
@@ -210,7 +210,7 @@ class ClientObject(BaseModel):
         """
         if not isinstance(fields, dict):
             return fields
-        if len(fields) > problems.MOST_FIELDS:
+        if len(fields) > limits.MOST_FIELDS:
             raise PydanticCustomError(
                 "too_many_fields", f"has {len(fields):,} fields: leave unknown ones out"
             )
@@ -251,13 +251,13 @@ def http_fields(record: Any, *names: str, **changes: Any) -> Any:
 
 PageIds = Annotated[
     list[Text],
-    Field(max_length=problems.MOST_PAGES, description="answer from these pages only, by their ids"),
+    Field(max_length=limits.MOST_PAGES, description="answer from these pages only, by their ids"),
 ]
 QNumber = Annotated[str, Field(pattern="^Q[0-9]+$")]
 QNumbers = Annotated[
     dict[Text, QNumber],
     Field(
-        max_length=problems.MOST_CELLS,
+        max_length=limits.MOST_CELLS,
         description="names with their Q-numbers of Wikidata, for `triples`",
     ),
 ]
@@ -269,7 +269,7 @@ Metadata = Annotated[
         examples=[{"language": "en"}],
     ),
 ]
-MOST: Any = {"le": problems.MOST_ANSWERS}
+MOST: Any = {"le": limits.MOST_ANSWERS}
 SEARCHED: Any = http_fields(
     SearchOptions,
     "k",
@@ -287,7 +287,7 @@ SEARCHED: Any = http_fields(
 class QueryRequest(SEARCHED):  # type: ignore[misc]
     """Queries with options, as for `kbq query`."""
 
-    queries: Annotated[list[Text], Field(min_length=1, max_length=problems.MOST_QUERIES)]
+    queries: Annotated[list[Text], Field(min_length=1, max_length=limits.MOST_QUERIES)]
     context: Annotated[int, Field(ge=0, le=100_000)] = CONTEXT
     pages: PageIds = []  # noqa: RUF012
     where: Metadata = {}  # noqa: RUF012
@@ -305,7 +305,7 @@ async def query(request: Request, asked: QueryRequest, services: WithServices) -
     `kbq query --json` prints them.
     """
     served = services.kbs.named(asked.kb)
-    problems.refuse_costly(len(asked.queries), asked.options)
+    limits.refuse_costly(len(asked.queries), asked.options)
     request.state.queries = asked.queries  # kept for the log
     part = await asyncio.to_thread(served.part, asked.pages, asked.where)
     results = await services.batcher.found(served, asked.queries, asked.options, part)
@@ -320,10 +320,10 @@ def _written(kb: str, found: Sequence[Result], context: int) -> Response:
     for page in found:
         results.append(json_line(page.to_dict(context)))
         size += len(results[-1])
-        if size > problems.MOST_ANSWERED:
+        if size > limits.MOST_ANSWERED:
             raise RefusedError(
                 422,
-                f"the answer has more than {problems.MOST_ANSWERED:,} characters: ask for a "
+                f"the answer has more than {limits.MOST_ANSWERED:,} characters: ask for a "
                 "smaller context",
             )
 
@@ -371,11 +371,11 @@ class FillRequest(FILLED):  # type: ignore[misc]
     """A table to fill: each subject with each relation is a cell."""
 
     subjects: Annotated[
-        list[Text], Field(max_length=problems.MOST_CELLS, description="or `rows`")
+        list[Text], Field(max_length=limits.MOST_CELLS, description="or `rows`")
     ] = []  # noqa: RUF012
     rows: Annotated[
         list[dict[str, Any]],
-        Field(max_length=problems.MOST_CELLS, description="filled where empty"),
+        Field(max_length=limits.MOST_CELLS, description="filled where empty"),
     ] = []  # noqa: RUF012
     subject: Annotated[Text, Field(description="the column of `rows` that has the subjects")] = (
         "subject"
@@ -384,7 +384,7 @@ class FillRequest(FILLED):  # type: ignore[misc]
         list[Text | WantedRelation],
         Field(
             min_length=1,
-            max_length=problems.MOST_RELATIONS,
+            max_length=limits.MOST_RELATIONS,
             description="names, or known ones, such as @people",
         ),
     ]
@@ -435,11 +435,11 @@ async def filled(table: FillRequest, services: Services) -> AsyncIterator[dict[s
     relations = list(
         chain.from_iterable(relations_asked(relation, table.values) for relation in table.relations)
     )
-    problems.refuse_more("cells", len(rows) * len(relations), problems.MOST_CELLS, 422)
+    limits.refuse_more("cells", len(rows) * len(relations), limits.MOST_CELLS, 422)
     subject = table.subject if table.rows else "subject"
     options = FillOptions(subject, **{name: getattr(table, name) for name in FILLED.model_fields})
     wordings = [words for relation in relations for words in relation.query]
-    problems.refuse_long([subject_of(row.get(subject)) for row in rows], wordings)
+    limits.refuse_long([subject_of(row.get(subject)) for row in rows], wordings)
     kb = await asyncio.to_thread(services.kbs.named(table.kb).part, table.pages, table.where)
     lines = services.filler.lines(kb, rows, relations, options, table.ids)
     first = await anext(lines)
@@ -476,7 +476,7 @@ async def page(page_id: str, services: WithServices, kb: str | None = None) -> d
 @router.get("/titles", tags=["pages"], response_model=None, responses=described(NamedPages))
 async def titles(
     services: WithServices,
-    prefix: Annotated[str, Query(max_length=problems.LONGEST)] = "",
+    prefix: Annotated[str, Query(max_length=limits.LONGEST)] = "",
     limit: Annotated[int, Query(ge=1, le=50)] = 10,
     kb: str | None = None,
 ) -> dict[str, Any]:

@@ -27,8 +27,10 @@ from kbq.serve.decisions import DecisionsFolder
 from kbq.serve.filling import Services, TableFiller
 from kbq.serve.guard import DESCRIPTION, OPEN, Guard, is_reconciliation
 from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb, make_ready
+from kbq.serve.log_lines import log_as_json
+from kbq.serve.metrics import Metrics
 from kbq.serve.pages import HERE
-from kbq.serve.problems import Metrics, RefusedError, field_problems, log_as_json, response_to
+from kbq.serve.problems import RefusedError, field_problems, response_to
 from kbq.serve.settings import EVERYWHERE, ServeSettings
 from kbq.serve.tools import server
 from kbq.storage.records import json_line

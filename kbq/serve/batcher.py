@@ -23,7 +23,9 @@ from kbq.answers import Answer, Result
 from kbq.kb import KnowledgeBase
 from kbq.search.options import SearchOptions
 from kbq.serve.knowledge_bases import OpenedKb
-from kbq.serve.problems import LateError, Metrics, OverloadedError, cost, weight
+from kbq.serve.limits import cost, weight
+from kbq.serve.metrics import Metrics
+from kbq.serve.problems import LateError, OverloadedError
 from kbq.serve.settings import SERVICE
 from kbq.text.queries import Query
 

@@ -26,7 +26,8 @@ from starlette.responses import Response
 
 from kbq.errors import CorpusError, KbqError, first_line
 from kbq.serve.filling import WithServices
-from kbq.serve.problems import LONGEST, RefusedError
+from kbq.serve.limits import LONGEST
+from kbq.serve.problems import RefusedError
 from kbq.storage.limited import LimitedProcess
 
 DOCUMENTS = ".documents"  # suffix of their folders

@@ -15,7 +15,8 @@ from kbq.search.options import N_RERANKED, SearchOptions
 from kbq.search.search import BATCH
 from kbq.serve.batcher import Batcher
 from kbq.serve.knowledge_bases import KnowledgeBases, OpenedKb
-from kbq.serve.problems import Metrics, OverloadedError
+from kbq.serve.metrics import Metrics
+from kbq.serve.problems import OverloadedError
 from kbq.serve.settings import ServeSettings
 from kbq.tables.claims import Claim
 from kbq.tables.deciding import Decider

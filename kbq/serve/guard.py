@@ -20,7 +20,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 
 from kbq.errors import KbqError
-from kbq.serve.problems import MOST_TEXT, LateError, OverloadedError, RefusedError, response_to
+from kbq.serve.limits import MOST_TEXT
+from kbq.serve.problems import LateError, OverloadedError, RefusedError, response_to
 from kbq.serve.settings import ServeSettings
 from kbq.storage.lines import read_lines
 from kbq.storage.reading import LARGEST
@@ -28,7 +29,7 @@ from kbq.storage.reading import LARGEST
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from kbq.serve.problems import Metrics
+    from kbq.serve.metrics import Metrics
 
 SHORTEST_KEY = 16  # characters
 # Routes for those who watch over the process: without key, whatever the Host.

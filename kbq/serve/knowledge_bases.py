@@ -22,7 +22,8 @@ from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.maintain.verify import verify
 from kbq.model.bert import keep_packed
-from kbq.serve.problems import Metrics, RefusedError, without_paths
+from kbq.serve.metrics import Metrics
+from kbq.serve.problems import RefusedError, without_paths
 from kbq.serve.titles import PageTitles, TitleWords
 from kbq.storage.machine import give_memory_back
 from kbq.tables.relations import USUAL, preset

@@ -28,15 +28,8 @@ from kbq.serve.api import ClientObject, KbName, QNumber, json_only, relations_as
 from kbq.serve.documents import documents_of
 from kbq.serve.filling import Services, WithServices
 from kbq.serve.knowledge_bases import OpenedKb
-from kbq.serve.problems import (
-    LONGEST,
-    MOST_CELLS,
-    MOST_RELATIONS,
-    RefusedError,
-    refuse_more,
-    status_of,
-    title_of,
-)
+from kbq.serve.limits import LONGEST, MOST_CELLS, MOST_RELATIONS, refuse_more
+from kbq.serve.problems import RefusedError, status_of, title_of
 from kbq.storage.records import json_line
 from kbq.storage.rows import SUFFIXES, sheets_of
 from kbq.tables.claims import Claim, Source

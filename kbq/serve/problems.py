@@ -1,25 +1,15 @@
-"""Problems: report errors as problem documents (RFC 9457).
-
-A request counts by what it expands to: a name with three properties of three pages is nine queries.
-"""
+"""Problems: report errors as problem documents (RFC 9457)."""
 
 import json
-import logging
 import re
-import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from pathlib import PurePath
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.responses import Response
 
 from kbq.errors import MOST_PROBLEMS, KbqError, KnowledgeBaseError, ModelError
-from kbq.search.options import N_RERANKED, SearchOptions
-from kbq.search.search import BATCH
 from kbq.text.normal_forms import without_surrogates
 
 TYPE = "application/problem+json"
@@ -41,30 +31,6 @@ DESCRIBED = {"description": "A problem (RFC 9457).", "content": {TYPE: {"schema"
 # Words of RFC 9110; Python has older ones.
 PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}
 _PATH = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
-
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-AGAIN = 60.0  # seconds without one of asyncio's events, after which it is logged again
-BATCHES = (1, 2, 4, 8, 16, 32, 64)
-# What every record of a log has, or uvicorn adds.
-STANDARD = {*vars(logging.makeLogRecord({})), "color_message"}
-
-LONGEST = 4096  # characters of a query, a subject, a relation, a name
-# Limits of a request that is answered at once: queries, and answers of each.
-MOST_QUERIES = BATCH
-MOST_ANSWERS = 100
-# Limits of a table that is filled a few cells at a time.
-MOST_CELLS = 1000
-MOST_RELATIONS = 60
-MOST_PAGES = 1000  # pages that a request may choose
-MOST_ASKED_OF_TABLE = 4000  # queries: a relation may have several wordings
-# Queries of a request of reconciliation or of a tool, which is answered as a whole.
-MOST_ASKED = 300
-# Characters of all queries of a request together, and bytes of the request itself.
-MOST_TEXT = 1_000_000
-MOST_FIELDS = 100  # fields of an object in a request; all that it can have are fewer
-MOST_ANSWERED = 8_000_000  # characters of an answer
-READING = 8  # plain queries that a query with a reader counts as
-UNREAD = 1 / 8  # and one without reranking
 
 
 class RefusedError(KbqError):
@@ -213,128 +179,3 @@ def without_paths(text: str) -> str:
     "people has no words, see https://example.org/a/b: add them to 'kbs'"
     """
     return _PATH.sub(lambda path: PurePath(path[0]).name, text)
-
-
-class Metrics:
-    """The metrics of one service, in a registry of its own."""
-
-    def __init__(self) -> None:
-        self.registry = own = CollectorRegistry()
-        self.requests = Counter(
-            "kbq_requests", "Requests answered.", ("route", "status"), registry=own
-        )
-        self.seconds = Histogram(
-            "kbq_request_seconds",
-            "From a request to its answer.",
-            ("route",),
-            registry=own,
-            buckets=SECONDS,
-        )
-        self.in_flight = Gauge(
-            "kbq_requests_in_flight", "Requests that are read or answered.", registry=own
-        )
-        self.waiting = Gauge("kbq_queue_queries", "Queries that wait.", registry=own)
-        self.waited = Histogram(
-            "kbq_queue_seconds", "How long requests wait.", registry=own, buckets=SECONDS
-        )
-        self.batches = Histogram(
-            "kbq_batch_queries", "Queries searched together.", registry=own, buckets=BATCHES
-        )
-        self.searches = Histogram(
-            "kbq_search_seconds", "How long batches are searched.", registry=own, buckets=SECONDS
-        )
-        self.answers = Counter(
-            "kbq_queries", "Queries by what came of them.", ("kb", "outcome"), registry=own
-        )
-        self.dropped = Counter(
-            "kbq_dropped", "Requests given up before a search.", ("reason",), registry=own
-        )
-        self.reopened = Counter(
-            "kbq_reopened", "Changed knowledge bases.", ("kb", "outcome"), registry=own
-        )
-        self.pages = Gauge("kbq_pages", "Pages of a knowledge base.", ("kb",), registry=own)
-
-
-class JsonLines(logging.Formatter):
-    """Format records of a log as lines of JSON, with the fields of `extra`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-        }
-        line |= {name: value for name, value in vars(record).items() if name not in STANDARD}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
-
-
-def log_as_json() -> None:
-    """Log warnings and every request of the service to standard error.
-
-    The root logger must have a handler before the MCP library is used: the library's own opens
-    files to print a traceback, and so fails, and the event loop with it, where no more files may be
-    opened.
-    """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
-    logging.getLogger().handlers = [handler]
-    logging.getLogger().setLevel(logging.WARNING)
-    logging.getLogger("kbq.serve").setLevel(logging.INFO)
-    passed: dict[str, float] = {}  # when each event was logged last
-
-    # Asyncio says a thousand times a second that no file can be opened.
-    def is_new(record: logging.LogRecord) -> bool:
-        event = record.getMessage().partition("\n")[0]
-        now = time.monotonic()
-        last = passed.get(event, -AGAIN)
-        passed[event] = now
-        return now - last >= AGAIN
-
-    logging.getLogger("asyncio").addFilter(is_new)
-
-
-def weight(options: SearchOptions) -> int:
-    """Return how many plain queries one with these options counts as, by the time that it takes."""
-    batches = -(-(options.rerank or 0) // N_RERANKED)
-    if options.reader:
-        return max(batches, READING)
-    return max(1, batches)
-
-
-def cost(queries: int, options: SearchOptions) -> float:
-    """Return the cost of queries in plain ones: `weight` each, and less without reranking."""
-    if options.rerank == 0 and not options.reader:
-        return queries * UNREAD
-    return queries * weight(options)
-
-
-def refuse_more(things: str, count: int, most: int, status: int = 413) -> None:
-    """Raise RefusedError if a request asks for too many things."""
-    if count > most:
-        raise RefusedError(
-            status,
-            f"the request has {count:,} {things}, at most {most:,} are taken: send several "
-            "requests",
-        )
-
-
-def refuse_costly(queries: int, options: SearchOptions) -> None:
-    """Raise RefusedError for more queries than are searched together, counted by their cost."""
-    each = weight(options)
-    if queries * each > MOST_QUERIES:
-        raise RefusedError(
-            422,
-            f"{queries} queries with a reader or such deep reranking take as long as "
-            f"{queries * each:,}: ask {MOST_QUERIES // each} at once",
-        )
-
-
-def refuse_long(subjects: Sequence[str], wordings: Sequence[str]) -> None:
-    """Raise RefusedError if a table has too many queries (each subject with each wording) or too
-    long ones.
-    """
-    refuse_more("queries", len(subjects) * len(wordings), MOST_ASKED_OF_TABLE, 422)
-    size = sum(map(len, subjects)) * len(wordings) + sum(map(len, wordings)) * len(subjects)
-    refuse_more("characters in its queries", size, MOST_TEXT, 422)

@@ -34,15 +34,9 @@ from kbq.errors import KbqError
 from kbq.serve.filling import Services, SlotFiller, WithServices
 from kbq.serve.guard import RECONCILE, refuse_foreign
 from kbq.serve.knowledge_bases import escaped_id, unescaped_id
+from kbq.serve.limits import LONGEST, MOST_ANSWERS, MOST_ASKED, refuse_long, refuse_more
 from kbq.serve.pages import rendered
-from kbq.serve.problems import (
-    LONGEST,
-    MOST_ANSWERS,
-    MOST_ASKED,
-    RefusedError,
-    refuse_long,
-    refuse_more,
-)
+from kbq.serve.problems import RefusedError
 from kbq.serve.titles import NamedPage
 from kbq.tables.claims import Claim, written
 from kbq.tables.relations import Slot, relation_named

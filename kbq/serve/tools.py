@@ -25,8 +25,9 @@ from kbq.search.options import SearchOptions
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import Services, SlotFiller
 from kbq.serve.knowledge_bases import ServedKb
+from kbq.serve.limits import LONGEST, MOST_RELATIONS, refuse_long
 from kbq.serve.pages import web_address
-from kbq.serve.problems import LONGEST, MOST_RELATIONS, field_problems, refuse_long
+from kbq.serve.problems import field_problems
 from kbq.storage.rows import text_of
 from kbq.tables.claims import Claim
 from kbq.tables.options import Values

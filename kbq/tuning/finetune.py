@@ -29,8 +29,6 @@ from kbq.training.output_folder import output_folder, versions
 from kbq.tuning.calibrate import (
     JudgedAnswer,
     judge,
-    percent_right,
-    teach_judge,
     teaches,
     write_calibration,
 )
@@ -42,7 +40,8 @@ from kbq.tuning.labels import (
     readable_queries,
     with_page_ids,
 )
-from kbq.tuning.loop import DevScorer, Distillation, Finetuner, best_epoch, hybrid
+from kbq.tuning.query_side import DevScorer, Distillation, Finetuner, best_epoch, hybrid
+from kbq.tuning.relation_judge import percent_right, teach_judge
 from kbq.tuning.settings import FinetuningSettings, Objective
 from kbq.tuning.triples import (
     GoldQuery,

@@ -22,7 +22,9 @@ from kbq.search.options import SearchOptions
 from kbq.serve.batcher import Batcher, _Queries
 from kbq.serve.filling import TABLES, TableFiller
 from kbq.serve.knowledge_bases import Folder, OpenedKb, ServedKb
-from kbq.serve.problems import LateError, Metrics, OverloadedError, cost
+from kbq.serve.limits import cost
+from kbq.serve.metrics import Metrics
+from kbq.serve.problems import LateError, OverloadedError
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import relation_named
 from kbq.text.queries import Query

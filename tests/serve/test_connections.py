@@ -62,7 +62,7 @@ def test_idle_connections_do_not_end_the_service_which_answers_when_they_are_gon
 def test_our_own_handler_logs_where_no_file_may_be_opened() -> None:
     code = """
 import logging, os, resource
-from kbq.serve.problems import log_as_json
+from kbq.serve.log_lines import log_as_json
 log_as_json()
 import mcp.server
 mcp.server.MCPServer("x")

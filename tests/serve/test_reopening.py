@@ -19,7 +19,7 @@ from kbq.search.search import BATCH
 from kbq.serve import knowledge_bases
 from kbq.serve.batcher import Batcher
 from kbq.serve.knowledge_bases import KnowledgeBases, OpenedKb
-from kbq.serve.problems import Metrics
+from kbq.serve.metrics import Metrics
 from kbq.serve.tools import Tools
 from kbq.text.queries import Query
 

@@ -41,7 +41,7 @@ from kbq.model.model_folder import read_config
 from kbq.reading.phrase_windows import ReadWindow, excerpts
 from kbq.reading.reader import Reader, open_reader
 from kbq.training.engine import StepReport
-from kbq.tuning.calibrate import Label, phrase_loss
+from kbq.tuning.relation_judge import Label, phrase_loss
 
 ROOT = Path(__file__).parents[2]
 TEXT = "Marie was born in Paris."  # six tokens

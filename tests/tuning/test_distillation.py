@@ -8,7 +8,7 @@ import torch
 
 from kbq.kb import KnowledgeBase
 from kbq.tuning.labels import penalties, retrieve, vectors
-from kbq.tuning.loop import Distillation
+from kbq.tuning.query_side import Distillation
 
 LEARNED = ["Marie [SEP] river", "who is Curie?", "Warsaw [SEP] of the place"]
 WATCHED = ["Paris [SEP] city", "Marie [SEP] place", "born in [START_ENT] Warsaw [END_ENT]", "Curie"]

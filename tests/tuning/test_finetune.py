@@ -29,7 +29,7 @@ from kbq.training import engine
 from kbq.training.engine import StepReport
 from kbq.tuning.finetune import FinetuningOutcome
 from kbq.tuning.labels import Labeller, with_page_ids
-from kbq.tuning.loop import DENSE, DevScorer, hybrid
+from kbq.tuning.query_side import DENSE, DevScorer, hybrid
 from kbq.words.bm25 import index_bm25
 
 Rows = list[dict[str, str]]

@@ -4,7 +4,7 @@ import numpy as np
 
 from kbq.kb import KnowledgeBase
 from kbq.tuning.labels import phrases_of
-from kbq.tuning.loop import Competing
+from kbq.tuning.query_side import Competing
 
 PLACES = [(0, 1, 2), (0, 1, 5), (0, 3, 5), (1, 3, 5)]
 

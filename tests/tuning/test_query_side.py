@@ -22,7 +22,7 @@ from kbq.kilt.task import Task
 from kbq.training import engine
 from kbq.training.engine import StepReport
 from kbq.tuning.labels import Labeller, PreparedQuery, joined, phrases_of, retrieve, vectors
-from kbq.tuning.loop import Distillation, Finetuner
+from kbq.tuning.query_side import Distillation, Finetuner
 from kbq.tuning.settings import FinetuningSettings, Objective, Term
 from kbq.tuning.triples import pages_of
 

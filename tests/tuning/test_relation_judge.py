@@ -16,8 +16,8 @@ from kbq.kilt.records import Gold
 from kbq.reading import reranker
 from kbq.reading.reader import PhraseJudge
 from kbq.search.options import SearchOptions
-from kbq.tuning import calibrate as module
-from kbq.tuning.calibrate import (
+from kbq.tuning import relation_judge as module
+from kbq.tuning.relation_judge import (
     Label,
     SeenQuery,
     percent_right,

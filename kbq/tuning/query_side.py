@@ -1,4 +1,4 @@
-"""Loop: learn from searches with one forward pass of the queries; the best epoch is kept.
+"""Query side: tune the query encoder on what its own searches find; the best epoch is kept.
 
 Source: arXiv 2012.12624, section 4.5 and Eq. 11; arXiv 2109.08133, section 5. Beyond the papers:
 answers on the gold pages take part even if the search does not find them, so that hardly any query
