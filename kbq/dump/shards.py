@@ -11,11 +11,12 @@ import contextlib
 import math
 import mmap
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
@@ -24,7 +25,7 @@ from numpy.typing import DTypeLike, NDArray
 from kbq.answers import Answer
 from kbq.array_types import Bools, Doubles, Floats, Rows
 from kbq.corpus.pages import Page, Paragraph, stored_metadata
-from kbq.errors import CorpusError, KnowledgeBaseError, first_line
+from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.storage.machine import expect_random_access, map_file, prefetch
 from kbq.storage.reading import reading_from
 from kbq.storage.records import Summed, digest_of_bytes
@@ -35,6 +36,12 @@ from kbq.storage.writing import open_to_grow, replacing, sync_open
 LOOKED_AT = 2**26
 SOME = 2**16
 HEADER = 128  # bytes; the length of NumPy's header for every array used here
+# What it says of an array whose rows are stored one after the other. NumPy itself parses it as
+# Python, which takes several times as long, and fails where other threads parse Python meanwhile.
+_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00v\x00\{'descr': '([<>|][biuf][1248])', 'fortran_order': False, "
+    rb"'shape': \((\d*(?:, \d+)*),?\), \} *\n"
+)
 
 Types = dict[str, type[np.generic]]
 PER_ROW: Types = {
@@ -53,7 +60,6 @@ PER_PARAGRAPH: Types = {
 TEXTS = "texts", "ids", "titles", "metadata"
 DIGEST_BYTES = 16
 REPAIR = "build the knowledge base again"
-MOST_PARSED = 100  # times that the header of an array is parsed, if other threads disturb it
 LOGIT_STEPS = 8  # steps to a logit of 1; logits beyond ±15.9 are clipped
 OPENS = 1
 CLOSES = 2
@@ -236,22 +242,15 @@ def open_array(
     size = path.stat().st_size
     if size < HEADER:
         raise ValueError(f"{path.name} has {size} bytes, its header alone {HEADER}")
-    try:
-        with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            if version != (1, 0):
-                raise ValueError(f"version {version}")
-            shape, is_by_column, stored = _read_header(file)
-            if min(shape, default=0) < 0:
-                raise ValueError(f"shape {shape}")
-            begin = file.tell()
-    except OSError:
-        raise
-    except Exception as error:  # NumPy parses the header as Python, which may fail in many ways
-        raise ValueError(f"the header of {path.name} cannot be read: {first_line(error)}") from None
+    with path.open("rb") as file:
+        header = _HEADER.fullmatch(file.read(HEADER))
+    if not header:
+        raise ValueError(f"the header of {path.name} is not that of an array of kbq")
 
-    expected = begin + math.prod(shape) * stored.itemsize
-    if is_by_column or stored.hasobject or expected != size:
+    stored = np.dtype(header[1].decode())
+    shape = tuple(int(length) for length in header[2].split(b", ") if length)
+    expected = HEADER + math.prod(shape) * stored.itemsize
+    if expected != size:
         raise ValueError(
             f"{path.name} has {size:,} bytes, {expected:,} are expected for {stored} {shape}"
         )
@@ -263,22 +262,7 @@ def open_array(
 
     if not math.prod(shape):  # an empty array cannot be mapped
         return np.empty(shape, stored)
-    return map_file(path)[begin:].view(stored).reshape(shape)
-
-
-def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the shape of an array, whether it is stored by column, and its type.
-
-    NumPy parses them as Python, where CPython 3.11 counts the depth of all threads in one place: it
-    raises SystemError if another thread parses meanwhile.
-    """
-    begin = file.tell()
-    for _ in range(MOST_PARSED):
-        with contextlib.suppress(SystemError):
-            file.seek(begin)
-            return np.lib.format.read_array_header_1_0(file)
-
-    raise ValueError("other threads parse Python all the time")
+    return map_file(path)[HEADER:].view(stored).reshape(shape)
 
 
 def shard_name(number: int) -> str:
