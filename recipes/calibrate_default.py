@@ -6,12 +6,11 @@
 Most queries have an answer, most cells of a table have none, so their probabilities differ. FOLDER
 is of recipes/prepare_calibration.py: calibration.jsonl has queries, cells.jsonl cells. MODEL, a
 folder, gets `calibration.json` and `calibration-of-cells.json`. At most --queries queries are
-drawn, and --cells cells
-of each set, so that no style outweighs the others. ROWS.npz keeps the features of the best answer
-to each
-cell. The pages of KB hold the answers; a cell that is read alone takes no answer from another page
-that
-names its subject, since nobody has read whether that page says more.
+drawn, and --cells cells of each set, so that no style outweighs the others. ROWS.npz keeps the
+features of the best answer to each cell. The pages of KB hold the answers; a cell that is read
+alone takes no answer from another page that names its subject, since nobody has read whether that
+page says more. So cells teach nothing of answers from other pages than the subject's: the slots
+among the queries do, and are one more set. They are no table's, and promise no precision of one.
 """
 
 import argparse
@@ -20,7 +19,7 @@ import random
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from kbq.asking.searcher import Searcher
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model_folder import read_config, write_config
-from kbq.reading.probability import CALIBRATION, CALIBRATION_OF_CELLS, features
+from kbq.reading.probability import CALIBRATION, CALIBRATION_OF_CELLS, FEATURES, features
 from kbq.reading.reranker import rerank
 from kbq.search.options import N_RERANKED, SearchOptions
 from kbq.search.search import BATCH
@@ -42,6 +41,7 @@ from kbq.text.queries import Query
 from kbq.tuning.calibrate import JudgedAnswer, judge, write_calibration
 from kbq.tuning.triples import GoldQuery, read_triples
 
+SLOT = FEATURES.index("slot")
 DEEPER = 60  # phrases that are searched for, where other pages' may be left out
 
 
@@ -130,15 +130,17 @@ def calibrate(
         JudgedAnswer(one.query.split("[SEP]")[-1].strip(), False, one.row, one.is_right)
         for one in found
     ]
+    slots = [replace(one, promises=False) for one in asked if one.features[SLOT]]
+    of_cells += drawn(slots, most[1])
     cell = SearchOptions(purpose="cell")
     # Cells come first: once there is another calibration, theirs would be fitted near it.
-    for name, judged, source, search in (
-        (CALIBRATION_OF_CELLS, of_cells, cells, cell),
-        (CALIBRATION, asked, queries, SearchOptions()),
+    for name, judged, sources, search in (
+        (CALIBRATION_OF_CELLS, of_cells, [cells, queries], cell),
+        (CALIBRATION, asked, [queries], SearchOptions()),
     ):
         facts = {
             "command": "recipes/calibrate_default.py",
-            "data": {source.name: file_digest(source)},
+            "data": {source.name: file_digest(source) for source in sources},
         }
         outcome = write_calibration(kb, judged, model / name, search, facts)
         print(

@@ -86,6 +86,8 @@ class JudgedAnswer:
     is_hidden: bool  # found without the query's evidence
     features: tuple[float, ...]
     is_right: bool
+    # Whether it is of the kind that the calibration is for: only these promise a precision.
+    promises: bool = True
 
 
 def calibrate(
@@ -181,23 +183,17 @@ def write_calibration(
     out: Path,
     options: SearchOptions,
     facts: Mapping[str, object],
-    *,
-    promises: bool = True,
 ) -> CalibrationOutcome:
-    """Fit a calibration to judged answers and write it.
-
-    Args:
-        promises: whether its thresholds promise a precision: not where the answers are of another
-            kind than those that it is for.
-    """
+    """Fit a calibration to judged answers and write it."""
     rows = np.array([judged_answer.features for judged_answer in judged], np.float64).reshape(
         -1, len(FEATURES)
     )
     right = np.array([judged_answer.is_right for judged_answer in judged], np.bool_)
     before = own_calibration(kb.model, options.purpose)
     chances = _predicted([judged_answer.relation for judged_answer in judged], rows, right, before)
+    promises = np.array([judged_answer.promises for judged_answer in judged], np.bool_)
     thresholds = {
-        str(each): promised_threshold(chances, right, each) if promises else None
+        str(each): promised_threshold(chances[promises], right[promises], each)
         for each in PRECISIONS
     }
     measured = reliability(chances, right)

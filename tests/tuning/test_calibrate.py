@@ -363,5 +363,18 @@ def test_answers_of_another_kind_promise_no_precision(
     out, cell = tmp_path / "c.json", SearchOptions(purpose="cell")
     write_calibration(judging_kb.searcher, judged, out, cell, {})
     assert Calibration.read(out).thresholds["0.9"] is not None
-    write_calibration(judging_kb.searcher, judged, out, cell, {}, promises=False)
+    other = [replace(answer, promises=False) for answer in judged]
+    write_calibration(judging_kb.searcher, other, out, cell, {})
     assert Calibration.read(out).thresholds == {"0.9": None, "0.95": None}
+
+
+def test_answers_of_another_kind_teach_and_leave_the_promise_to_the_others(
+    judging_kb: KnowledgeBase, tmp_path: Path
+) -> None:
+    """Wrong answers of another kind would spoil the promise, if they counted."""
+    sure = [JudgedAnswer("r", False, (1.0,) * len(FEATURES), True)] * 900
+    other = [JudgedAnswer("r", False, (1.0,) * len(FEATURES), False, promises=False)] * 900
+    out, cell = tmp_path / "c.json", SearchOptions(purpose="cell")
+    outcome = write_calibration(judging_kb.searcher, [*sure, *other], out, cell, {})
+    assert outcome.thresholds["0.9"] is not None
+    assert (outcome.queries, outcome.right) == (1800, 900)
