@@ -1,5 +1,6 @@
-"""Index size: set the size of an index against the passages that it finds, for filters that keep
-fewer and fewer tokens and for each kind of codes.
+"""Index size: set the size of an index against the passages that it finds.
+
+Filters keep fewer and fewer tokens, and each kind of codes is tried.
 
     python benchmarks/index_size.py KB GOLD.jsonl [--shares 1.0 0.5 0.25 0.1] [--sample 500]
                                     [--kinds compact tiny] [--name index_size]

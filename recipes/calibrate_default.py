@@ -1,6 +1,6 @@
 """Fit both calibrations of a model: that of queries, and that of cells of tables.
 
-    python recipes/calibrate_default.py KB FOLDER MODEL [--queries 2400] [--cells 1300] [--rows
+    python recipes/calibrate_default.py KB FOLDER MODEL [--queries 5000] [--cells 900] [--rows
     ROWS.npz]
 
 Most queries have an answer, most cells of a table have none, so their probabilities differ. FOLDER
@@ -86,8 +86,8 @@ def main() -> None:
     parser.add_argument("kb", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--queries", type=int, default=2400)
-    parser.add_argument("--cells", type=int, default=1300)
+    parser.add_argument("--queries", type=int, default=5000)
+    parser.add_argument("--cells", type=int, default=900)
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()

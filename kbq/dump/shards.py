@@ -39,7 +39,7 @@ HEADER = 128  # bytes; the length of NumPy's header for every array used here
 # What it says of an array whose rows are stored one after the other. NumPy itself parses it as
 # Python, which takes several times as long, and fails where other threads parse Python meanwhile.
 _HEADER = re.compile(
-    rb"\x93NUMPY\x01\x00v\x00\{'descr': '([<>|][biuf][1248])', 'fortran_order': False, "
+    rb"\x93NUMPY\x01\x00v\x00\{'descr': '([<>|](?:b1|[iu][1248]|f[248]))', 'fortran_order': False, "
     rb"'shape': \((\d*(?:, \d+)*),?\), \} *\n"
 )
 

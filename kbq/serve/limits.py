@@ -1,4 +1,4 @@
-"""Limits: how much a request may ask for.
+"""Limits: how much a request may ask for, by what it costs.
 
 A request counts by what it expands to: a name with three properties of three pages is nine queries.
 """

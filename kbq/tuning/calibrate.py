@@ -86,7 +86,7 @@ class JudgedAnswer:
     is_hidden: bool  # found without the query's evidence
     features: tuple[float, ...]
     is_right: bool
-    # Whether it is of the kind that the calibration is for: only these promise a precision.
+    # Of the kind that the calibration is for: only these promise a precision.
     promises: bool = True
 
 

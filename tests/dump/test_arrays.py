@@ -91,7 +91,15 @@ def whole_array() -> bytes:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\x93NUMPY", b"\0" * HEADER, b"no array" * 40, whole_array()[:-1]]
+    "content",
+    [
+        b"",
+        b"\x93NUMPY",
+        b"\0" * HEADER,
+        b"no array" * 40,
+        whole_array()[:-1],
+        whole_array().replace(b"<i8", b"<f1"),
+    ],
 )
 def test_a_damaged_array_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.npy").write_bytes(content)

@@ -1,4 +1,4 @@
-"""Loop: its loss is the formula's, it stops where it must, and a killed run ends with the same
+"""Query side: its loss is the formula's, it stops where it must, and a killed run ends with the same
 parameters.
 """
 
