@@ -404,8 +404,8 @@ def _save(
         write_calibration(kb, answered, folder / CALIBRATION, SearchOptions(), source_facts)
         cell, of_cells = SearchOptions(purpose="cell"), folder / CALIBRATION_OF_CELLS
         # Most of these queries have an answer, so they promise no precision of cells.
-        silent_answers = [dataclasses.replace(answer, promises=False) for answer in answered]
-        write_calibration(kb, silent_answers, of_cells, cell, source_facts)
+        of_queries = [dataclasses.replace(answer, promises=False) for answer in answered]
+        write_calibration(kb, of_queries, of_cells, cell, source_facts)
     write_config(folder, kb.model.config)  # it names all files
 
 
