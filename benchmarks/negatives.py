@@ -17,12 +17,13 @@ import numpy as np
 import reporting
 from measuring import arguments
 
+from kbq.array_types import Doubles
 from kbq.english.sentences import sentence_bounds
 from kbq.index.base import MAX_TOKENS
 from kbq.model.model import Model
 from kbq.text.whole_words import whole_words
 from kbq.training.batches import Passage, TrainingQuery, read_examples
-from kbq.training.quantisation import encode_tokens
+from kbq.training.quantisation import EncodedTokens, encode_tokens
 
 
 def without_answer(passage: Passage, query: TrainingQuery) -> Passage:
@@ -40,17 +41,18 @@ def holds(text: str, query: TrainingQuery) -> bool:
     return any(whole_words(text, answer) for answer in query.answers)
 
 
-def best_phrases(model: Model, passages: list[Passage], query: str) -> np.ndarray:
-    """The score of the best phrase of each passage, in float64. Shape: (passages,)."""
-    tokens = encode_tokens(model, passages)
-    starts, ends = (part[0].astype(np.float64) for part in model.encode_queries([query]))
-    vectors = tokens.vectors.astype(np.float64)
+def best_phrases(tokens: EncodedTokens, passages: int, products: Doubles) -> Doubles:
+    """The score of the best phrase of each passage.
+
+    Args:
+        products: of each token with a query's start vector and its end vector. Shape: (tokens, 2).
+    """
     is_token = np.isfinite(tokens.logits[:, 0])  # between passages there are places without one
-    opens, closes = (np.where(is_token, vectors @ side, -np.inf) for side in (starts, ends))
+    opens, closes = np.where(is_token[:, None], products, -np.inf).T
     reached = np.lib.stride_tricks.sliding_window_view(
         np.append(closes, np.full(MAX_TOKENS - 1, -np.inf)), MAX_TOKENS
     )
-    scores = np.full(len(passages), -np.inf)
+    scores = np.full(passages, -np.inf)
     np.maximum.at(scores, tokens.passages, opens + reached.max(axis=1))
     return scores
 
@@ -61,24 +63,30 @@ def loss(scores: np.ndarray) -> float:
 
 
 def losses(model: Model, passages: list[Passage], queries: int, others: int) -> dict[str, Any]:
+    """The mean of L_topic and of L_hard over some queries, each with its number of queries."""
     source = random.Random(0)
     asked = source.sample(
-        [(passage, query) for passage in passages for query in passage.queries], queries
+        [(number, query) for number, passage in enumerate(passages) for query in passage.queries],
+        queries,
     )
+    without = [without_answer(passages[number], query) for number, query in asked]
+    tokens = encode_tokens(model, [*passages, *without])
+    vectors = tokens.vectors.astype(np.float64)
+    asking = np.array(model.encode_queries([query.text for _, query in asked]), np.float64)
     found: dict[str, list[float]] = {"L_topic": [], "L_hard": []}
-    for passage, query in asked:
+    for place, (number, query) in enumerate(asked):
+        products = vectors @ asking[:, place].T
+        scores = best_phrases(tokens, len(passages) + len(asked), products)
+        hard = scores[[number, len(passages) + place]]
         elsewhere = [
             other
-            for other in passages
-            if other.group != passage.group and not holds(other.text, query)
+            for other, passage in enumerate(passages)
+            if passage.group != passages[number].group and not holds(passage.text, query)
         ]
         random_ones = source.sample(elsewhere, min(others, len(elsewhere)))
-        scores = best_phrases(
-            model, [passage, without_answer(passage, query), *random_ones], query.text
-        )
-        found["L_topic"].append(loss(np.delete(scores, 1)))
-        if np.isfinite(scores[1]):  # else nothing is left of the passage
-            found["L_hard"].append(loss(scores[:2]))
+        found["L_topic"].append(loss(scores[[number, *random_ones]]))
+        if np.isfinite(hard[1]):  # else nothing is left of the passage
+            found["L_hard"].append(loss(hard))
     return {name: [round(float(np.mean(each)), 4), len(each)] for name, each in found.items()}
 
 

@@ -420,7 +420,7 @@ def _separated(
                 yield number, dict(zip(columns, row, strict=False))
 
         if problems:
-            raise error(f"{name} has {len(problems)} rows that cannot be used", problems)
+            raise error(f"{len(problems)} of the rows of {name} cannot be used", problems)
 
     first_number = number
     return Rows(name, columns, numbered(), dialect)

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from kbq.answers import counted
 from kbq.english.dates import DateValue, dates_agree
 from kbq.errors import EvaluationError
 from kbq.kilt.analysis import Cell, Form, ScoreTable
@@ -237,7 +238,7 @@ class TableScores:
             (name, *list(asdict(one).values())[: len(columns) - 1]) for name, one in scores
         ]
         return ScoreTable(
-            f"sets of values, {self.all.slots:,} subjects with a relation", columns, rows
+            f"sets of values, {counted(self.all.slots, 'subject')} with a relation", columns, rows
         )
 
     def to_dict(self) -> dict[str, object]:

@@ -130,7 +130,7 @@ def test_rows_that_do_not_fit_are_named_with_their_lines(tmp_path: Path) -> None
     (tmp_path / "t.csv").write_text(
         'subject,river\n"x\ny",1\nWashington, D.C.,\n\nshort\na,b,c,d\n'
     )
-    with pytest.raises(KbqError, match=r"t.csv has 2 rows that cannot be used") as refused:
+    with pytest.raises(KbqError, match=r"2 of the rows of .*t.csv cannot be used") as refused:
         list(read_rows(str(tmp_path / "t.csv")).numbered)
     assert [
         problem.removeprefix(str(tmp_path)).split(": ")[0] for problem in refused.value.problems
