@@ -57,8 +57,9 @@ RUNS = {
     ),
     "in-batch, two query encoders": IN_BATCH,
     "in-batch, half batches": replace(IN_BATCH, batch_tokens=IN_BATCH.batch_tokens // 2),
-    "in-batch, BM25 negatives": IN_BATCH,
-    "in-batch, phrase negatives": IN_BATCH,
+    # With one question of each passage, as many passages in a batch as without negatives.
+    "in-batch, BM25 negatives": replace(IN_BATCH, batch_tokens=2 * IN_BATCH.batch_tokens),
+    "in-batch, phrase negatives": replace(IN_BATCH, batch_tokens=2 * IN_BATCH.batch_tokens),
 }
 NEGATIVES: dict[str, Negatives] = {
     "in-batch, BM25 negatives": "bm25",

@@ -453,7 +453,7 @@ def _with_negatives(
     kb = KnowledgeBase.open(Path(corpus), device=device)
     if not kb.searcher.words.bm25:
         raise TrainingError(
-            f"{corpus} has no index of words: add one with `kbq index words {corpus}`"
+            f"{corpus} has no index of words: add one with `kbq index bm25 {corpus}`"
         )
 
     passages, _ = read_examples(questions, doubtful=True)

@@ -645,12 +645,13 @@ def _exact_dates(values: Sequence[_Value]) -> list[_Value]:
     """
     kept = list(values)
     for value in values:
-        exact = next((other for other in values if _is_more_exact(other, value)), None)
+        exact = next((other for other in kept if _is_more_exact(other, value)), None)
         if exact is not None:
             chances = [one.answer.probability or 0.0 for one in (exact, value)]
             exact.answer = replace(exact.answer, probability=max(chances))
-            kept.remove(exact)
-            kept[kept.index(value)] = exact
+            first = min(kept.index(exact), kept.index(value))
+            kept = [one for one in kept if one is not exact and one is not value]
+            kept.insert(first, exact)
     return kept
 
 

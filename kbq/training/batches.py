@@ -361,10 +361,10 @@ def _place(text: str, answer: str, expected: int) -> int | None:
 
 
 class ReadPassage(Protocol):
-    """The parts of a passage that `batches` needs; its windows have `ids`."""
+    """The parts of a passage that `batches` needs."""
 
     @property
-    def windows(self) -> Sequence[Any]: ...
+    def lengths(self) -> Sequence[int]: ...  # tokens of each window that is encoded with it
     @property
     def queries(self) -> Sequence[object]: ...
     @property
@@ -386,6 +386,11 @@ class PreparedPassage:
     group: str
     # windows, each with its query's number.
     negatives: tuple[tuple[int, Window], ...] = field(default=(), repr=False)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each of its windows and of those of its hard negatives."""
+        return [len(window.ids) for window in (*self.windows, *(one for _, one in self.negatives))]
 
     @property
     def text(self) -> list[int]:
@@ -529,7 +534,7 @@ def batches(
     for first in range(0, len(units), chunk_size):
         chunk = sorted(
             units[first : first + chunk_size],
-            key=lambda unit: max(_longest(passages[i]) for i in unit),
+            key=lambda unit: max(max(passages[i].lengths) for i in unit),
         )
         packed: list[list[int]] = [[]]
         for unit in chunk:
@@ -544,13 +549,8 @@ def batches(
 
 def _padded(passages: Sequence[ReadPassage], members: Sequence[int]) -> int:
     """Return the tokens of a batch with its padding."""
-    return max(_longest(passages[i]) for i in members) * sum(
-        len(passages[i].windows) for i in members
-    )
-
-
-def _longest(passage: ReadPassage) -> int:
-    return max(len(window.ids) for window in passage.windows)
+    lengths = [length for i in members for length in passages[i].lengths]
+    return max(lengths) * len(lengths)
 
 
 class PassageRun(Run):

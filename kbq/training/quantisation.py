@@ -376,7 +376,6 @@ def answer_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tup
     """Return EM and F1 in percent, under SQuAD's normalisation; of several gold answers the best
     counts.
     """
-    scores = [score_answer(*pair, with_rouge=False) for pair in zip(answers, golds, strict=True)]
     scores = []
     for answer, answers_in_gold in zip(answers, golds, strict=True):
         scores.append(score_answer(answer, answers_in_gold, with_rouge=False))

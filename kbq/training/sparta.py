@@ -152,6 +152,10 @@ class SentenceExample:
     group: str
 
     @property
+    def lengths(self) -> list[int]:
+        return [len(window.ids) for window in self.windows]
+
+    @property
     def sentences(self) -> list[Sentence]:
         return [sentence for window in self.windows for sentence in window.sentences]
 

@@ -504,6 +504,11 @@ def test_every_name_in_a_rule_is_a_known_relation() -> None:
         ),  # hardly of the same event
         ([("1867", 0.9, 0), ("7 November 1868", 0.8, 40)], [("1867", 0.9)]),
         ([("the 1860s", 0.9, 0), ("1867", 0.5, 40), ("May 1867", 0.4, 80)], [("May 1867", 0.9)]),
+        ([("May 1867", 0.9, 0), ("1867", 0.6, 40), ("7 May 1867", 0.5, 80)], [("7 May 1867", 0.9)]),
+        (  # the exact one keeps the higher place
+            [("7 May 1867", 0.6, 0), ("4 July 1934", 0.3, 40), ("1867", 0.2, 80)],
+            [("7 May 1867", 0.6)],
+        ),
     ],
 )
 def test_the_more_exact_date_of_a_page_wins(
@@ -516,6 +521,24 @@ def test_the_more_exact_date_of_a_page_wins(
     apart = [replace(one, page_id=f"P{number}") for number, one in enumerate(found)]
     claims = decider.claims(Slot("s", Relation("r", ("r",), type="date")), [apart])
     assert claims[0].value == dates[0][0]
+
+
+def test_of_random_dates_the_first_or_a_more_exact_one_of_it_wins() -> None:
+    texts = ("the 1860s", "1867", "May 1867", "7 May 1867", "1934", "July 1934", "4 July 1934")
+    relation = Relation("r", ("r",), type="date")
+    decider = Decider(OneTitle(), 0.0, 9, {})  # type: ignore[arg-type]
+    source = random.Random(3)
+    for _ in range(500):
+        chances = sorted((round(source.random(), 3) for _ in range(4)), reverse=True)
+        drawn = list(zip(source.sample(texts, 4), chances, strict=True))
+        found = [answer(text, chance, 40 * n) for n, (text, chance) in enumerate(drawn)]
+        (claim,) = decider.claims(Slot("s", relation), [found])
+        first, chance = drawn[0]
+        assert ("86" in claim.value) == ("86" in first)
+        assert texts.index(claim.value) >= texts.index(first)
+        assert claim.probability == chance
+        values = [claim.value, *(one.value for one in claim.alternatives)]
+        assert len(values) == len(set(values)) <= 4
 
 
 def said(text: str, phrase: str, page_id: str = "P7") -> Answer:

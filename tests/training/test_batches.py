@@ -31,10 +31,12 @@ TEXT = (
 )
 
 
-def passage(group: str, *lengths: int) -> PreparedPassage:
-    """A passage whose windows have these lengths."""
+def passage(group: str, *lengths: int, negatives: int = 0) -> PreparedPassage:
+    """A passage whose windows have these lengths; the last ones are those of a hard negative."""
     cut = tuple(Window([1] * length, [0] * length, 1, length - 2, 0) for length in lengths)
-    return PreparedPassage(cut, sum(lengths), ((1,),), (0,), (((0, 0),),), group)
+    own, others = cut[: len(cut) - negatives], cut[len(cut) - negatives :]
+    of_query = tuple((0, window) for window in others)
+    return PreparedPassage(own, sum(lengths), ((1,),), (0,), (((0, 0),),), group, of_query)
 
 
 def query(text: str, *answers: str) -> TrainingQuery:
@@ -53,12 +55,14 @@ def query(text: str, *answers: str) -> TrainingQuery:
 def test_an_epoch_holds_every_passage_once_within_the_limit(
     shape: list[tuple[str, list[int]]], max_tokens: int, seed: int
 ) -> None:
-    passages = [passage(group, *lengths) for group, lengths in shape]
+    passages = [
+        passage(group, *lengths, negatives=seed % len(lengths)) for group, lengths in shape
+    ]
     made = list(batches(passages, max_tokens, random.Random(seed)))
     assert sorted(index for members in made for index in members) == list(range(len(passages)))
     for members in made:
-        cut = [window for index in members for window in passages[index].windows]
-        assert len(members) == 1 or len(cut) * max(len(window.ids) for window in cut) <= max_tokens
+        lengths = [length for index in members for length in shape[index][1]]
+        assert len(members) == 1 or len(lengths) * max(lengths) <= max_tokens
 
 
 def test_the_seed_decides() -> None:
