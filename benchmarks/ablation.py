@@ -1,9 +1,8 @@
 """Ablation: train with and without each part of the loss, on SQuAD. Source: arXiv 2012.12624,
 Tables 5 and 6; of hard negatives, arXiv 2109.08133, Table 3.
 
-    python benchmarks/ablation.py squad/train-v1.1.json.xz squad/dev-v1.1.json.xz WORK --init
-    ENCODER \\
-        [--runs NAME …] [--reader READER] [--generated EXAMPLES.jsonl] [--share 0.2] [--epochs 1]
+    python benchmarks/ablation.py squad/train-v1.1.json.xz squad/dev-v1.1.json.xz WORK
+        --init ENCODER [--runs NAME …] [--reader READER] [--generated EXAMPLES.jsonl] [--share 0.2] [--epochs 1]
         [--passages 300] [--asked 12] [--seed 0] [--name ablation]
 
 All runs have the same passages, seed and number of epochs, except one, which has as many steps as

@@ -1,8 +1,8 @@
 """Cells: fill tables of every kind of page as `kbq fill` does, and count right values, by kind and
 by relation.
 
-    python benchmarks/cells.py KB CELLS.jsonl[.xz] [--part judge] [--model MODEL] [--calibration
-    FILE] [--name cells]
+    python benchmarks/cells.py KB CELLS.jsonl[.xz] [--part judge] [--model MODEL]
+        [--calibration FILE] [--name cells]
 
 CELLS are annotated exhaustively: KILT lines whose `meta` has the kind of the page, its part, and
 all values of the cell, each with its forms. If the page states nothing, any guess is wrong. ± is

@@ -1,15 +1,15 @@
 """Finetuning: tune the query encoder on 100, 1,000, 5,000 … triples, and score it as KILT does.
 
     python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK SIZE[:SEED] … [--task trex]
-    [--without P140,P264] python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK 5000:0
-    5000:1 5000:2 10000:0 … --ways --name NAME python benchmarks/finetuning.py KB TRAIN.jsonl
-    GOLD.jsonl WORK 5000:0 10000:0 --recipe paper --ways --name NAME
+        [--without P140,P264] [--objective auto] [--epochs 3] [--recipe kbq] [--vectors rows]
+        [--ways] [--name finetuning]
 
 A run of size 0 is the encoder as it is. `--without` leaves these relations out of TRAIN and asks
 GOLD for no others. `--ways` scores with words and reranking, too, and adds the mean and the spread
 of the seeds of each size. `--recipe paper` tunes by the paper's protocol: a random sample, 10
 epochs, k = 100, batches of 12, nothing kept. `--vectors codes` tunes on what the codes of KB's
 index stand for.
+
 WORK keeps finished runs, which are not run again; two processes may share it. The best epoch is
 chosen on a part of TRAIN, never on GOLD.
 """

@@ -1,7 +1,7 @@
 """First answer: record what the README's first command prints, and how long the first and the
 second query take.
 
-python benchmarks/first_answer.py
+    python benchmarks/first_answer.py
 """
 
 import os

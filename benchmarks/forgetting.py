@@ -1,7 +1,8 @@
 """Forgetting: measure what a query encoder gains where it is tuned, and loses elsewhere.
 
-    python benchmarks/forgetting.py KB TRAIN.jsonl WORK NAME=KB:GOLD.jsonl … --runs 5000:0 5000:0:0
-    --name NAME
+    python benchmarks/forgetting.py KB TRAIN.jsonl WORK NAME=KB:GOLD.jsonl …
+        [--runs 5000:0 5000:0:0] [--task slot_filling] [--looks 0 10] [--sample 2000]
+        [--name forgetting]
 
 A run is QUERIES:SEED, or QUERIES:SEED:KEEP for another `keep` than the usual one. Every NAME is
 asked before tuning and after, with the words of its knowledge base, without and with reranking

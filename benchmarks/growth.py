@@ -25,7 +25,7 @@ from kbq.storage.folders import folder_bytes
 
 TOGETHER, ALONE = 64, 8  # queries
 INDEX: BuiltKind = "compact"
-INDEXES = shutil.ignore_patterns("compact", "tiny", "disk", "bm25*", "sparta*")
+INDEXES = shutil.ignore_patterns("compact*", "tiny*", "disk*", "bm25*", "sparta*")
 
 
 def cut(source: KnowledgeBase, folder: Path, rows: int) -> KnowledgeBase:

@@ -1,9 +1,8 @@
 """Index kinds: measure what each costs to build and keep, how much of exact search it finds, and
 how fast it is.
 
-    OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--recall 0.95 0.99] [--tuned
-                                                       MODEL] [--name NAME] [--kinds compact tiny
-                                                       disk]
+    OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--recall 0.95 0.99]
+        [--kinds compact tiny disk] [--count 256] [--tuned MODEL] [--name index_kinds]
 
 All indexes of KB are built anew, once; another recall takes only another calibration. kbq
 calibrates their probes on slot queries that it makes up from the pages' titles. Recall is measured
@@ -38,7 +37,8 @@ def remove_indexes(folder: Path) -> None:
     write_manifest(folder, manifest)
     for shard in manifest.shard_folders(folder):
         for kind in KINDS:
-            shutil.rmtree(shard / kind, ignore_errors=True)
+            for part in shard.glob(f"{kind}*"):  # those with a filter, too
+                shutil.rmtree(part)
 
 
 def built(folder: Path, kind: BuiltKind, target: float) -> tuple[KnowledgeBase, float]:

@@ -1,6 +1,8 @@
 """Keep all tokens: save the default model with a filter that keeps every token.
 
-python benchmarks/keep_all_tokens.py OUT
+    python benchmarks/keep_all_tokens.py OUT
+
+Two devices, whose filters may round differently, then keep the same tokens.
 """
 
 import dataclasses

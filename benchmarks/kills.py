@@ -1,8 +1,8 @@
 """Kills: kill builds and tables with SIGKILL at random moments, and count how many end with the
 same bytes.
 
-    OMP_NUM_THREADS=1 python benchmarks/kills.py CORPUS WORK [--kills 20] [--pages 60] [--subjects
-    20]
+    OMP_NUM_THREADS=1 python benchmarks/kills.py CORPUS WORK
+        [--kills 20] [--pages 60] [--subjects 20]
 
 Each build makes a BM25 index and a compact one; every second kill comes while these are built,
 which takes a small part of the time. Blocks and shards are so short that there are several. Tables

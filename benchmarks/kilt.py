@@ -1,9 +1,8 @@
 """KILT: predict data sets with a knowledge base and score them as the leaderboard does, with
 confidence intervals.
 
-    python benchmarks/kilt.py KB TASK:GOLD.jsonl … --name kilt_trex [--backend hybrid] [--rerank 10]
-    [--sample 2000] python benchmarks/kilt.py KB TASK:GOLD.jsonl … --name hybrid_trex --bm25 0,4,8
-    [--sparta 0,2]
+    python benchmarks/kilt.py KB TASK:GOLD.jsonl … [--backend dense] [--rerank 10] [--reader READER]
+        [--model MODEL] [--sample 2000] [--bm25 0,4,8] [--sparta 0,2] [--name kilt]
 
 `--bm25` asks with each of these weights of BM25 beside the vectors, and of `--sparta` if there are
 learned impacts, and with words alone, which find pages. Choose weights on queries that are reported

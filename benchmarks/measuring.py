@@ -35,9 +35,9 @@ def arguments(description: str | None, **wanted: Any) -> argparse.Namespace:
     """Parse the command line.
 
     Args:
-        wanted: by name, the type of a required argument, in a list if it takes several values; or
-            the default of an option: False for a switch, None for a text, a tuple for several
-                values, a set for one word without a name.
+        wanted: by name, the type of a required argument, in a list if it takes several values; a
+            frozenset for an optional one of some words; or the default of an option: False for a
+            switch, None for a text, a tuple for several values.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter

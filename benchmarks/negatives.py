@@ -1,8 +1,8 @@
 """Negatives: how well a model tells the right passage from others, of other topics (L_topic) and of
 the same (L_hard).
 
-    python benchmarks/negatives.py dev.json [--model MODEL] [--queries 500] [--others 50] [--name
-    negatives]
+    python benchmarks/negatives.py dev.json [--model MODEL] [--queries 500] [--others 50]
+        [--name negatives]
 
 Source: arXiv 2109.08133, section 4.2 and Fig. 3. A passage's score is that of its best phrase (Eq.
 3), and a loss is -log of the right passage's share (Eq. 4): among random passages for L_topic; for

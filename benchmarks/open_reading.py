@@ -1,7 +1,7 @@
 """Open reading: answer questions from all paragraphs of SQuAD dev with vectors, with words too, and
 with a reader.
 
-python benchmarks/open_reading.py squad/dev-v1.1.json.xz [--reader default] [--sample 1500]
+    python benchmarks/open_reading.py squad/dev-v1.1.json.xz [--reader default] [--sample 1500]
 """
 
 import random

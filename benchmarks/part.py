@@ -1,7 +1,7 @@
 """Part: take some pages of a corpus, and queries about them, where the whole would take too long.
 
-    python benchmarks/part.py CORPUS GOLD.jsonl OUT.jsonl QUERIES.jsonl [--queries 400] [--pages
-    1200]
+    python benchmarks/part.py CORPUS GOLD.jsonl OUT.jsonl QUERIES.jsonl
+        [--queries 400] [--pages 1200]
 
 QUERIES is a random part of GOLD. OUT has the gold pages of these queries, and random others up to
 that number.

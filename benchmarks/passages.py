@@ -1,8 +1,8 @@
 """Passages: rank paragraphs or sentences by their best phrase, by words or by both, and score them
 as the papers do.
 
-    python benchmarks/passages.py KB NAME=GOLD.jsonl … [--unit paragraph] [--sample 1000] [--name
-    passages]
+    python benchmarks/passages.py KB NAME=GOLD.jsonl … [--unit paragraph] [--sample 1000]
+        [--model MODEL] [--name passages]
 
 Top-1, 5, 20 and 100, MRR@20 and P@20 tell whether a passage contains an answer. The share of
 questions whose gold page is in KB comes with them; others are left out. GOLD is a KILT file or a

@@ -1,6 +1,7 @@
 """Promise: count how often a calibration keeps the precision that it promises, on other queries.
 
-    python benchmarks/promise.py NAME=KB:GOLD.jsonl [NAME=…] [--draws 200] [--model MODEL]
+    python benchmarks/promise.py NAME=KB:GOLD.jsonl [NAME=…] [--draws 200] [--seed 0]
+        [--model MODEL]
 
 A random half of the queries makes a calibration, as `kbq calibrate` does, and the other half is
 answered with it. A promise is kept if at least that share of the answers above the threshold is

@@ -2,7 +2,7 @@
 comes.
 
     python benchmarks/reqa.py NAME=EXAMPLES.json … [NAME=GOLD.jsonl,CORPUS …] --sparta MODEL
-    [--untrained CHECKPOINT]
+        [--untrained CHECKPOINT] [--terms 50 500] [--articles 5] [--sample 1000] [--name reqa]
 
 MRR and R@1 are in percent, and ties are ranked at their worst. EXAMPLES is a reading-comprehension
 file: its sentences are the candidates. GOLD is a KILT file: the candidates are the sentences of its

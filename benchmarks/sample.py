@@ -1,8 +1,7 @@
 """Sample: count how often the first phrase and the first page are right, and the answer is among
 the first 100.
 
-    python benchmarks/sample.py
-    python benchmarks/sample.py --kb KB --queries QUERIES.jsonl --name slot_filling_trex
+    python benchmarks/sample.py [--kb KB --queries QUERIES.jsonl] [--model MODEL] [--name sample]
 
 Without options, the bundled sample is asked its gold queries. Vectors alone are searched.
 """

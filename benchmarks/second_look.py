@@ -1,7 +1,9 @@
 """Second look: measure what reranking gains and costs, by the number of phrases that it judges.
 
-python benchmarks/second_look.py NAME=KB:GOLD.jsonl … [--looks 0 1 2 3 5 10 20] [--sample 2000]
-[--model MODEL]
+    python benchmarks/second_look.py NAME=KB:GOLD.jsonl … [--looks 0 1 2 3 5 10 20]
+        [--sample 2000] [--model MODEL] [--name second_look]
+
+Each number of looks is compared with the first one, query by query.
 """
 
 import time

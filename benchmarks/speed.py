@@ -2,6 +2,7 @@
 official code's figures.
 
     OMP_NUM_THREADS=1 python benchmarks/speed.py custom-index/articles.json squad/dev-v1.1.json.xz
+        [--name speed]
 
 The official figures were measured with the same shapes (MiniLM, one thread) on another day, on a
 similar machine. Searches are in all vectors, as there; the other figures are of the model with its

@@ -1,7 +1,8 @@
 """Trust: measure how well probabilities tell right answers from wrong ones, where some queries have
 lost their pages.
 
-    python benchmarks/trust.py NAME=KB:GOLD.jsonl [NAME=…] [--unanswerable 0.3] [--model MODEL]
+    python benchmarks/trust.py NAME=KB:GOLD.jsonl [NAME=…] [--unanswerable 0.3]
+        [--model MODEL] [--name trust]
 
 A share of the pages that answer queries is not searched (`with_pages`), so their queries are
 answered wrongly unless another page says the same. If a query has no gold answer, any answer is

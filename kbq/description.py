@@ -170,9 +170,12 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
     if "imported" in facts:  # it was tuned elsewhere
         return prints | facts
     outcome = facts["outcome"]
+    files = facts["triples"]
+    if isinstance(files, dict):  # of one file
+        files = [files]
     lesson = {
         "task": facts["task"],
-        "triples": facts["triples"]["name"],
+        "triples": ", ".join(file["name"] for file in files),
         "queries_tuned_on": outcome["reach"]["queries"],
         "relations_tuned_on": len(facts["relations"]),
     }

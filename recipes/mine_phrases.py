@@ -218,10 +218,6 @@ def mine(folder: Path, queries: list[Path], out: Path, device: str) -> None:
     """Ask all queries that are short enough, a batch at a time."""
     kb = KnowledgeBase.open(folder, device=device)
     golds = [gold for path in queries for gold in read_triples(path, unanswered=True)]
-    records = (record for path in queries for _, record in read_json_lines(str(path)))
-    metas: dict[object, Any] = {
-        record["id"]: record["meta"] for record in records if "id" in record and "meta" in record
-    }
     asked = [
         (gold.input or "", gold)
         for gold in golds
@@ -233,12 +229,10 @@ def mine(folder: Path, queries: list[Path], out: Path, device: str) -> None:
             found = kb.query([text for text, _ in batch], DEEPER, "phrase", rerank=0)
             for (text, gold), hits in zip(batch, found, strict=True):
                 answers, pages = sorted(gold.answers), sorted(pages_of(gold))
-                meta = metas.get(gold.id, {})
+                meta: Any = gold.meta
                 phrases = chosen_phrases(hits, text, meta)
-                values, is_kept = (
-                    tuple(map(tuple, meta.get("values", ()))),
-                    meta.get("is_kept", False),
-                )
+                values = tuple(map(tuple, meta.get("values", ())))
+                is_kept = meta.get("is_kept", False)
                 line = as_line(
                     MinedQuery(text, tuple(answers), tuple(pages), tuple(phrases), values, is_kept)
                 )

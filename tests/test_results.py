@@ -18,7 +18,7 @@ TODAY = dict(re.findall(r"^\| `([\w. -]+)` \| `([^`|]+)` \|$", README, re.MULTIL
 
 
 def options_of(program: Path) -> set[str]:
-    """The options that a program declares, by `arguments` or by argparse itself."""
+    """What a program declares, by `arguments` or by argparse itself."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(program.read_text("utf-8"))):
         if (
@@ -62,3 +62,29 @@ def test_what_took_the_place_of_a_command_is_there() -> None:
         if program.endswith(".py"):
             known = options_of(ROOT / "benchmarks" / program)
             assert all(word in known for word in words if word.startswith("--"))
+
+
+def is_option(value: ast.expr) -> bool:
+    """Whether `arguments` makes an option of this: types, lists and frozen sets are arguments."""
+    is_type = isinstance(value, ast.Name) and value.id in ("Path", "str", "int", "float")
+    is_choice = isinstance(value, ast.Call) and ast.unparse(value.func) == "frozenset"
+    return not is_type and not is_choice and not isinstance(value, ast.List | ast.Attribute)
+
+
+@pytest.mark.parametrize(
+    "program", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda program: program.stem
+)
+def test_the_first_lines_of_a_benchmark_name_its_options(program: Path) -> None:
+    tree = ast.parse(program.read_text("utf-8"))
+    declared = {
+        f"--{one.arg.replace('_', '-')}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "arguments"
+        for one in node.keywords
+        if one.arg and is_option(one.value)
+    }
+    usage = re.findall(r"^    .*$", ast.get_docstring(tree, clean=False) or "", re.MULTILINE)
+    named = set(re.findall(r"--[a-z][a-z0-9-]*", "\n".join(usage)))
+    assert named == declared or program.stem == "unchanged"  # which has sub-commands

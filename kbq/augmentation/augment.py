@@ -25,11 +25,12 @@ from kbq.augmentation.options import AugmentOptions, Negatives
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import is_knowledge_base
-from kbq.errors import ModelError, TrainingError
+from kbq.errors import TrainingError
 from kbq.kilt.records import Gold
-from kbq.model.backbone import hugging_face, reading
+from kbq.model.backbone import model_folder
 from kbq.model.devices import autocast, choose_device
 from kbq.model.tokenizer import opens_sentence
+from kbq.reading.generative import open_sequence_to_sequence
 from kbq.reading.reader import Reader
 from kbq.search.options import Backend
 from kbq.search.search import BATCH
@@ -121,12 +122,15 @@ def entity_finder(pipeline: str) -> FindMentions:
 
 @dataclass(frozen=True, slots=True)
 class AugmentationOutcome(Summed):
-    """Counts of paragraphs read, questions asked and kept, and paragraphs with a kept question."""
+    """Counts of paragraphs read, questions asked and kept, paragraphs with a kept question, and
+    questions with a hard negative.
+    """
 
     paragraphs: int = 0
     asked: int = 0
     kept: int = 0
     paragraphs_kept: int = 0
+    with_negative: int = 0
 
 
 Line = dict[str, Any]
@@ -190,7 +194,9 @@ def augment(
             writer = jsonlines.Writer(target, dumps=json_line)
             for number, line in enumerate(lines, 1):
                 kept = len(line["questions"])
-                done += AugmentationOutcome(1, line.pop("asked"), kept, int(kept > 0))
+                negatives = sum("negatives" in question for question in line["questions"])
+                asked = line.pop("asked")
+                done += AugmentationOutcome(1, asked, kept, int(kept > 0), negatives)
                 if kept:
                     writer.write(line)
                 if number % AT_A_TIME == 0:
@@ -249,19 +255,9 @@ class Generator:
 
         if "the answer" not in filled:
             raise TrainingError(f"--prompt {prompt!r} does not hold {{answer}}")
-        library = hugging_face()
-        with reading(source, "is not a sequence-to-sequence checkpoint that transformers can read"):
-            network, facts = library.AutoModelForSeq2SeqLM.from_pretrained(
-                source, trust_remote_code=False, weights_only=True, output_loading_info=True
-            )
-            tokenizer = library.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-
-        if facts["missing_keys"]:
-            raise ModelError(
-                f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again"
-            )
-
-        return cls(network.eval().to(choose_device(device)), tokenizer, prompt, beams)
+        folder = model_folder(source, "generator")
+        network, tokenizer = open_sequence_to_sequence(folder, source)
+        return cls(network.to(choose_device(device)), tokenizer, prompt, beams)
 
     @torch.inference_mode()
     def questions(self, marked: Sequence[Marked]) -> list[str]:
@@ -463,16 +459,15 @@ def _with_negatives(
 def _mined(kb: "KnowledgeBase", passage: Passage, kind: Negatives) -> Line:
     """Return a passage with its queries, each with a hard negative if there is one."""
     questions: list[Question] = []
-    negatives = 0
     for query in passage.queries:
         answers = [
             {"text": passage.text[start:end], "answer_start": start} for start, end in query.places
         ]
         negative = _negative(kb, passage, query, kind)
-        negatives += negative is not None
         more: Question = {} if negative is None else {"negatives": [negative]}
         questions.append({"id": query.id, "question": query.text, "answers": answers, **more})
-    return _line(passage.title, passage.text, questions, negatives) | {"group": passage.group}
+    line = _line(passage.title, passage.text, questions, len(questions))
+    return line | {"group": passage.group}
 
 
 def _negative(

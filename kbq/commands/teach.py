@@ -394,10 +394,13 @@ def augment(
     with Bar(f"reading {corpus}", is_counted=False) as bar:
         outcome = make_examples(corpus, out, options, device=device, report=bar.questions)
 
-    questions_kept = f"{outcome.kept:,} of {outcome.asked:,} questions kept"
+    if options.questions is None:
+        questions = f"{outcome.kept:,} of {outcome.asked:,} questions kept"
+    else:
+        questions = f"{outcome.with_negative:,} of {outcome.asked:,} questions with a hard negative"
     paragraphs = f"{outcome.paragraphs_kept:,} of {outcome.paragraphs:,} paragraphs"
     facts = dataclasses.asdict(outcome) | {"out": str(out)}
-    tell(facts, as_json, f"{out}: {questions_kept}, on {paragraphs}")
+    tell(facts, as_json, f"{out}: {questions}, on {paragraphs}")
 
 
 # Outcomes

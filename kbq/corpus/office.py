@@ -24,6 +24,7 @@ CODE_PAGES = {
     "162": "cp1254", "163": "cp1258", "177": "cp1255", "178": "cp1256", "186": "cp1257",
     "204": "cp1251", "222": "cp874", "238": "cp1250",
 }  # fmt: skip
+PLAIN_STYLES = ("TableNormal", "TableGrid")  # of Word
 _HIDDEN = (
     "//*[local-name()='section' or local-name()='hidden-paragraph' or local-name()='hidden-text']"
     "[@*[local-name()='display']='none']"
@@ -208,6 +209,28 @@ def _made_plain(root: Any) -> None:
         if outer:
             for block in reversed(list(box)):
                 outer[-1].addnext(block)
+
+    for table in root.iter("{*}tbl"):
+        if _is_form(table):
+            for look in table.findall("{*}tblPr/{*}tblLook"):
+                drop(look)
+
+
+def _is_form(table: Any) -> bool:
+    """Whether a table of a DOCX has two columns, and nothing shows its first row as their names.
+
+    Word says of any new table that its first row is special; only a style with colours or bold
+    letters shows it.
+    """
+    style = table.find("{*}tblPr/{*}tblStyle")
+    shows_nothing = style is None or next(iter(style.attrib.values())) in PLAIN_STYLES
+    first = table.find("{*}tr")
+    if first is None or not shows_nothing or len(first.findall("{*}tc")) != 2:
+        return False
+    if first.find("{*}trPr/{*}tblHeader") is not None:
+        return False
+    runs = [run for run in first.iter("{*}r") if run.find("{*}t") is not None]
+    return any(run.find("{*}rPr/{*}b") is None for run in runs)
 
 
 def plain_rtf(content: bytes) -> bytes:

@@ -53,6 +53,8 @@ HTML = (".html", ".htm", ".xhtml")
 PLAIN = (".txt", ".text", ".md", ".markdown", ".odt", ".eml", ".mbox", *HTML)
 MAIL = (".eml", ".mbox")
 GUTENBERG = (".epub", ".txt", ".html", ".htm", ".xhtml")  # the kinds of its books
+LOOKED_AT = 64 * 1024  # characters of a text that tell whether it is one
+MOST_CONTROL = 0.02  # share of control characters, such as a few of an old word processor
 LONGEST_TITLE = 500  # characters: a longer heading is a text
 _NO_TITLE = re.compile(
     r"[\W\d_]*|\W*(anonymous|unspecified|no title|unbenannt|unknown|title|titel|none)\W*"
@@ -68,6 +70,7 @@ _BOOK = re.compile(
 )
 _FIRST_LINE = re.compile(r"\S.{0,98}[^\s.!?:;,]")
 _LISTED = re.compile(r"\s*(?:[-*•–]\s|\d{1,2}[.)]\s|[^\s:][^:.]{0,30}:\s)")
+_CONTROL = re.compile(r"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _DISPLAYED = re.compile(
     rb"\$\$.*?\$\$|\\\[.*?\\\]|\\begin\{(equation|align|gather|multline|eqnarray|displaymath|math)(\*?)\}.*?\\end\{\1\2\}",
     re.DOTALL,
@@ -197,6 +200,9 @@ def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str
     if suffix in MAIL:
         return _mail_contents(content, suffix), ""
     text, guess = decode(content, "", encoding)
+    head = text[:LOOKED_AT]
+    if len(_CONTROL.findall(head)) > MOST_CONTROL * len(head):
+        raise CorpusError("it is not a text, as it is full of control characters: check what it is")
     text = re.sub("\r\n?", "\n", text)
     if PANDOC.get(suffix) == "mediawiki":
         left_out = Counter[str]()
@@ -360,12 +366,13 @@ def _mail_contents(content: bytes, suffix: str) -> Contents:
         mails = [mail for mail in re.split(rb"(?m)^From [^\n]*\d{4}\r?\n", content) if mail.strip()]
     left_out = Counter[str]()
     read = [_mail(mail, left_out) for mail in mails]
-    if len(read) == 1:
-        return read[0]
     pages = [
         (number, [Block(mail.title, 1), *mail.pages[0][1]] if mail.title else mail.pages[0][1])
         for number, mail in enumerate(read, start=1)
     ]
+    if len(read) == 1:
+        read[0].pages = pages
+        return read[0]
     return Contents(pages, left_out=left_out)
 
 
@@ -525,10 +532,9 @@ def chosen_title(
             window = window[:place]
             break
 
-    if f" {normalised(name)} " in f" {normalised(titles.opening)} ":
-        opening = ""
-    else:
-        opening = titles.opening
+    opening = titles.opening
+    if f"{normalised(opening)} ".startswith(f"{normalised(name)} "):
+        opening = _with_capitals(name, opening)
     orders = {
         "auto": (metadata, titles.heading, window, opening),
         "heading": (titles.heading, titles.opening, window, metadata),
@@ -542,6 +548,18 @@ def chosen_title(
     )
 
     return clean_text(chosen).strip()
+
+
+def _with_capitals(name: str, opening: str) -> str:
+    """Return the name of a file as the first line writes it, which begins with it.
+
+    >>> _with_capitals("greta holm", "Greta Holm, painter"), _with_capitals("Long Pier", "LONG PIER – a walk")
+    ('Greta Holm', 'Long Pier')
+    """
+    written = " ".join(opening.split()[: len(name.split())]).strip(".,:;–- ")
+    if name.islower() and normalised(written) == normalised(name):
+        return written
+    return name
 
 
 def shared_ends(starts: Iterable[bytes]) -> frozenset[str]:

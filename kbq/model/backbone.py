@@ -45,7 +45,7 @@ from kbq.storage.writing import writing_to
 
 # Bytes that may be stored for a number of a network, and beside them.
 MOST_STORED = 16
-ADVICE = ": give `default`, a folder, or a name on the hub such as owner/name"
+ADVICE = "a folder, or a name on the hub such as owner/name"
 BESIDE = 2**24
 # Prefix of the names of an encoder's weights.
 ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}
@@ -142,7 +142,7 @@ def reading(
 
 def model_folder(source: str | Path, kind: str = "model") -> Path:
     """Return the folder of a model: `default`, a folder, or a hub name, which is downloaded.
-    Messages call it by its `kind`.
+    Messages call it by its `kind`; of a generator there is no default one.
 
     Raises ModelError if there is none, or it has links.
     """
@@ -154,7 +154,8 @@ def model_folder(source: str | Path, kind: str = "model") -> Path:
     if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
         if folder.is_file():
             raise ModelError(f"{source} is a file: give the folder that holds it, {folder.parent}")
-        raise ModelError(f"{kind} folder {source} does not exist{ADVICE}")
+        default = "`default`, " * (kind != "generator")
+        raise ModelError(f"{kind} folder {source} does not exist: give {default}{ADVICE}")
 
     hugging_face()  # also turns off the messages of huggingface_hub
     import huggingface_hub  # imported on demand: hub names are rare

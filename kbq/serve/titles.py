@@ -23,7 +23,7 @@ from kbq.answers import PageName
 from kbq.array_types import Rows
 from kbq.dump.page_directory import PagePlace, Pages
 from kbq.dump.shards import Shard
-from kbq.text.normal_forms import normalised
+from kbq.text.normal_forms import is_abbreviated, normalised
 
 # Likeness of a page; with other words, SIMILAR at most.
 IDENTICAL = 1.0
@@ -135,7 +135,7 @@ class TitleWords:
         words = words_of(name)
         for place, shared in self._table.most_alike(with_bare(words), max(limit, COMPARED)):
             alike[place] = max(alike.get(place, 0.0), self._likeness(name, words, place, shared))
-        fitting = [place for place in alike if _is_abbreviated(words, words_of(self._title(place)))]
+        fitting = [place for place in alike if is_abbreviated(words, words_of(self._title(place)))]
         if len(fitting) == 1 and max(alike.values()) < SAME_WORDS:
             alike[fitting[0]] = ABBREVIATED
         ranked = sorted(alike.items(), key=lambda pair: -pair[1])[:limit]
@@ -292,17 +292,6 @@ def edits(word: str) -> set[str]:
             edited |= {f"{before}{letter}{after}", f"{before}{letter}{after[1:]}"}
         edited |= {before + after[1:], f"{before}{after[1:2]}{after[:1]}{after[2:]}"}
     return edited - {word}
-
-
-def _is_abbreviated(words: Sequence[str], title: Sequence[str]) -> bool:
-    """Whether words are a title's, some of the first ones shortened to initials.
-
-    >>> _is_abbreviated(["l", "meitner"], ["lise", "meitner"]), _is_abbreviated(["l", "m"], ["lise", "meitner"])
-    (True, False)
-    """
-    pairs = list(zip(words, title, strict=False))
-    fits = all(word == full or (len(word) == 1 and full.startswith(word)) for word, full in pairs)
-    return len(words) == len(title) > 1 and fits and words[-1] == title[-1] and len(words[-1]) > 1
 
 
 def with_bare(words: Sequence[str]) -> list[str]:

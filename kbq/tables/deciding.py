@@ -44,7 +44,7 @@ from kbq.tables.lessons import Judged, RelationLesson
 from kbq.tables.relations import Relation, Slot, known_name
 from kbq.tables.tables import subject_of
 from kbq.tables.values import normal_form
-from kbq.text.normal_forms import normalised
+from kbq.text.normal_forms import is_abbreviated, normalised
 from kbq.text.queries import Query
 
 Choice = Literal["accept", "reject", "undo"]
@@ -380,7 +380,7 @@ class Decider:
         if relation.property in (OCCUPATION, SUBCLASS):
             said = [self._shaped(answer, with_nouns, decided) for answer in said]
         distinct = _exact_dates(self._distinct(zip(said, meant, strict=True), relation))
-        values = [value for value in distinct if decided.get(value.key) != "reject"]
+        values = [value for value in distinct if not self._is_rejected(value, decisions, relation)]
         possible = [value for value in values if _may_be(value.answer.text, value.normal, relation)]
         shown = [value for value in values if decided.get(value.key) == "accept"]
         shown += self._likely(possible, shown, relation)
@@ -441,6 +441,25 @@ class Decider:
             left = list(possible[:1])
         threshold = self._threshold(relation)
         return [value for value in left if is_likely(value.answer, threshold)]
+
+    def _is_rejected(
+        self, value: _Value, decisions: Mapping[str, Decision], relation: Relation
+    ) -> bool:
+        """Whether people rejected a value, perhaps in another form or, of a person, with initials."""
+        if value.key in decisions:
+            return decisions[value.key].choice == "reject"
+        words = value.key.split()
+        for key, decision in decisions.items():
+            if decision.choice != "reject":
+                continue
+            normal = self.normal(decision.value, relation)
+            if normal is not None and normal == value.normal:
+                return True
+            rejected = key.split()
+            shortened = is_abbreviated(words, rejected) or is_abbreviated(rejected, words)
+            if shortened and relation.property in OF_PERSONS:
+                return True
+        return False
 
     def _is_title(self, text: str) -> bool:
         return self._titles.page(text) is not None

@@ -37,7 +37,7 @@ from kbq.tables.deciding import (
 from kbq.tables.lessons import Judged, learned
 from kbq.tables.options import SUBJECT, FillOptions
 from kbq.tables.outputs import table_format
-from kbq.tables.relations import Relation, Slot, relations_of
+from kbq.tables.relations import Relation, Slot, known_relations, relations_of
 from kbq.tables.run import AnswerCache, FillRun
 from kbq.tables.tables import (
     FillCounts,
@@ -56,7 +56,7 @@ from kbq.tables.tables import (
 )
 from kbq.tables.values import agree, is_same
 from kbq.text.normal_forms import normalised
-from kbq.text.queries import Query
+from kbq.text.queries import Query, relation_key
 
 MOST_KEPT = 16 * BATCH  # slots with kept answers that are decided between two reports
 # Slots that a dry run asks for before the clock runs, and then.
@@ -531,6 +531,8 @@ def read_inputs(
         raise KbqError(f"{name} has no rows: give it one for each subject")
     if given is not None and options.subject is not None:
         given.refuse_without(options.subject)
+    if given is not None:
+        wanted = _in_their_columns(wanted, given.columns)
     decided: Decided = {}
     if options.decisions is not None:
         decided = read_decisions(options.decisions, note)
@@ -673,6 +675,20 @@ def _table(table: str | Path | Iterable[Row], subject: str, note: Note) -> Table
     return Table.of_frame(table, subject) or Table.of(table)
 
 
+def _in_their_columns(relations: Sequence[Relation], columns: Sequence[str]) -> list[Relation]:
+    """Return relations under the names of their columns, where these have other capitals or blanks."""
+    taken = {relation.name for relation in relations}
+    named = []
+    for relation in relations:
+        key = relation_key(" ".join(relation.name.split()))
+        alike = [name for name in columns if relation_key(" ".join(name.split())) == key]
+        if len(alike) == 1 and alike[0] not in taken:
+            named.append(replace(relation, name=alike[0]))
+        else:
+            named.append(relation)
+    return named
+
+
 def _pages_as_table(kb: Searcher, subject: str) -> Table:
     return Table((PAGE_ID, subject), every_page(kb, subject)).all_filled()
 
@@ -686,6 +702,7 @@ def _note_relations(
 ) -> None:
     """Note relations that may be mistyped, or that the pages and the encoder do not know."""
     columns = {normalised(column): column for column in table.columns[:COMPARED]}
+    names = [relation.name for relation in known_relations()]
     for relation in relations[:HINTS]:
         near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)
         if near and relation.name not in table.columns:
@@ -694,7 +711,9 @@ def _note_relations(
                 f"{columns[near[0]]!r}?"
             )
         for word in kb.unknown_words(Query.of(" ".join(relation.query))):
-            note(f"no page has the word {word!r} of {relation.name!r}")
+            known = get_close_matches(relation_key(relation.query[0]), names, 1, LIKENESS)
+            advice = "".join(f": did you mean {name!r}?" for name in known if not near)
+            note(f"no page has the word {word!r} of {relation.name!r}{advice}")
 
     untuned = kb.untuned_relations(
         f"x [SEP] {text}" for relation in relations for text in relation.query

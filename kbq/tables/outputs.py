@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -514,13 +514,15 @@ def long_table(claims: Iterable[Claim]) -> Table:
     return Table(tuple(COLUMNS), [_row(claim) for claim in claims]).all_filled()
 
 
-def write_long(path: Path, claims: Iterable[Claim], format: RowFormat) -> int:
+def write_long(path: Path, claims: Sequence[Claim], format: RowFormat) -> int:
     """Replace a file by the long table; return the number of texts with an apostrophe, as
     `write_table` does.
     """
-    refuse_unwritable(Table(tuple(COLUMNS), []), format)
+    table = long_table(claims)
+    if format != "tsv":  # whose lines have blanks in place of line ends
+        refuse_unwritable(table, format)
     if format != "parquet":
-        return write_table(long_table(claims), path, format)
+        return write_table(table, path, format)
     arrow = to_arrow(claims)
     import pyarrow.parquet
 

@@ -321,11 +321,13 @@ def relation_named(name: str, values: Values = "one") -> Relation:
 
 
 def words_of(name: str) -> str:
-    """Return the words of a relation's name as programs write it; a P-number is that of a known
-    relation.
+    """Return the words of a relation's name as programs or the heads of columns write it; a
+    P-number is that of a known relation.
 
     >>> words_of("placeOfBirth"), words_of("schema:birth_date"), words_of("wdt:P19"), words_of("IUCN status")
     ('place of birth', 'birth date', 'place of birth', 'IUCN status')
+    >>> words_of("date-of-birth"), words_of("DOB"), words_of("dateofbirth"), words_of("wing-span")
+    ('date of birth', 'date of birth', 'date of birth', 'wing-span')
     """
     if re.fullmatch("p[0-9]+", name):
         known = known_property(name.upper())
@@ -338,6 +340,8 @@ def words_of(name: str) -> str:
     else:
         last = _CURIE.sub("", name)
     words = (last or name).replace("_", " ")
+    if relation_key(words) not in _by_any_name():
+        words = _by_letters().get(_letters(words), words)
     parted = _HUMP.sub(" ", words).lower()
     is_known = (
         relation_key(parted) in _by_any_name() if words[:1].isupper() else _CAMEL.fullmatch(words)
@@ -366,13 +370,34 @@ def _by_any_name() -> dict[str, Relation]:
 
 
 @cache
+def _by_letters() -> dict[str, str]:
+    """Return the words of known names by their letters, and those of relations by their short
+    names.
+    """
+    found: dict[str, str] = {}
+    for name, table in _known_tables().items():
+        found |= {_letters(other): other for other in (*table.get("also", ()), name)}
+        found |= dict.fromkeys(map(_letters, table.get("short", ())), name)
+    return found
+
+
+def _letters(name: str) -> str:
+    """Return a name without what parts its words.
+
+    >>> _letters("Date-of-Birth"), _letters("D.O.B.")
+    ('dateofbirth', 'dob')
+    """
+    return re.sub(r"[\s.-]", "", relation_key(name))
+
+
+@cache
 def _known_tables() -> dict[str, dict[str, Any]]:
     return tomllib.loads(KNOWN.read_text("utf-8"))
 
 
 def _known(name: str, table: Mapping[str, Any]) -> Relation:
     """Make a known relation of its table, without the keys that only those have."""
-    keys = {key: value for key, value in table.items() if key not in ("groups", "also")}
+    keys = {key: value for key, value in table.items() if key not in ("groups", "also", "short")}
     return _from_table(name, {"query": name} | keys)
 
 

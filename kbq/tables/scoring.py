@@ -237,9 +237,7 @@ class TableScores:
         rows: list[tuple[Cell, ...]] = [
             (name, *list(asdict(one).values())[: len(columns) - 1]) for name, one in scores
         ]
-        return ScoreTable(
-            f"sets of values, {counted(self.all.slots, 'subject')} with a relation", columns, rows
-        )
+        return ScoreTable(f"sets of values, {counted(self.all.slots, 'cell')}", columns, rows)
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import jsonlines
 
 from kbq.answers import percentage
-from kbq.corpus.table_pages import name_share
+from kbq.corpus.table_pages import is_named_so, name_share
 from kbq.english.dates import date_of_cell
 from kbq.errors import KbqError
 from kbq.storage.lines import MARK
@@ -148,8 +148,8 @@ def subject_of(value: object) -> str:
 def subject_column(
     table: Table, is_title: Callable[[str], bool] = lambda text: False, asked: Collection[str] = ()
 ) -> str:
-    """Return the column that has the subjects: `subject` or, without it, the one whose values are
-    most often titles of pages, or look most like names.
+    """Return the column that has the subjects: `subject` or, without it, the one that is called
+    `name` or the like, whose values are most often titles of pages, or look most like names.
 
     `is_title`: whether a page has this title. `asked`: columns to fill, which hold no subjects. Of
     columns that are as good, the first is taken.
@@ -158,6 +158,9 @@ def subject_column(
     >>> table = Table.of(rows)
     >>> subject_column(table), subject_column(table, str.isdigit), subject_column(table, str.isdigit, ["Nr"])
     ('Who', 'Nr', 'Born')
+    >>> rows = [{"Spouse": "Ann Lee", "Name": "Vera Stott"}, {"Spouse": "Bo Kim", "Name": "Vera Stott"}]
+    >>> subject_column(Table.of(rows))
+    'Name'
     """
     if SUBJECT in table.columns:
         return SUBJECT
@@ -166,7 +169,8 @@ def subject_column(
     def score(column: str) -> float:
         values = [text for row in rows if (text := subject_of(row.get(column)))]
         titles = sum(map(is_title, values)) / max(1, len(values))
-        return (2 * titles + name_share(values)) * len(values) / max(1, len(rows))
+        likely = 2 * (titles + is_named_so(column))
+        return (likely + name_share(values)) * len(values) / max(1, len(rows))
 
     columns = [column for column in table.columns if column not in asked]
     return max(columns, key=score, default=SUBJECT)

@@ -9,7 +9,7 @@ Source: Unicode Standard Annex 15.
 import html
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Literal, TypeAlias
 
@@ -333,3 +333,14 @@ def _in_order(form: Form, text: str) -> str:
         return "".join(sorted("".join(map(parts.__getitem__, run[0])), key=unicodedata.combining))
 
     return re.sub(f"[{re.escape(marks)}]{{{MARKS},}}", ordered, text)
+
+
+def is_abbreviated(words: Sequence[str], name: Sequence[str]) -> bool:
+    """Whether words are those of a name, some of the first ones shortened to initials.
+
+    >>> is_abbreviated(["l", "meitner"], ["lise", "meitner"]), is_abbreviated(["l", "m"], ["lise", "meitner"])
+    (True, False)
+    """
+    pairs = list(zip(words, name, strict=False))
+    fits = all(word == full or (len(word) == 1 and full.startswith(word)) for word, full in pairs)
+    return len(words) == len(name) > 1 and fits and words[-1] == name[-1] and len(words[-1]) > 1

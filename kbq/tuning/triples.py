@@ -33,7 +33,7 @@ from kbq.model.queries import QueryTokenizer
 from kbq.search.spans import reach
 from kbq.storage.reports import Note, unheard
 from kbq.storage.rows import Rows, empty_markers, read_rows
-from kbq.text.normal_forms import clean_text
+from kbq.text.normal_forms import clean_text, normalised
 from kbq.text.queries import Query, mention_in, slot_of
 
 COLUMNS = ("subject", "relation", "object")
@@ -250,9 +250,10 @@ def _triples(path: Path, rows: Rows, numbered: Iterator[Row], unanswered: bool) 
             yield number, fields
             continue
 
-        key = tuple(_text(fields.get(name)) for name in COLUMNS)
+        subject, relation, value = (_text(fields.get(name)) for name in COLUMNS)
+        key = subject, relation, normalised(value)  # as a fill compares them
         decided.pop(key, None)
-        if fields["decision"] == "accept" and (key[2] or unanswered):
+        if fields["decision"] == "accept" and (value or unanswered):
             decided[key] = number, fields
 
     yield from decided.values()

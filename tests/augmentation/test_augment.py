@@ -208,7 +208,9 @@ def test_known_questions_get_hard_negatives(
         outcome = augment(**request)
         (line,) = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
         assert line["questions"][0] == asked | {"negatives": [expected]}
-        assert (outcome.paragraphs, outcome.kept) == (1, 2)
+        found = sum("negatives" in question for question in line["questions"])
+        assert (outcome.paragraphs, outcome.asked, outcome.kept) == (1, 2, 2)
+        assert 1 <= outcome.with_negative == found
         (passage,), repairs = read_examples(out)
         assert passage.queries[0].negatives == ((expected["title"], expected["context"]),)
         assert repairs.answering == 0

@@ -139,6 +139,31 @@ def test_docx_as_word_shows_it() -> None:
     assert reading.metadata == {"author": "Eve", "url": "https://m.org/ann"}
 
 
+@pytest.mark.parametrize(
+    ("style", "mark", "bold", "said"),
+    [
+        ("", "", "", ["Name: Ann Aal", "Born: Bergen"]),
+        ("TableGrid", "", "", ["Name: Ann Aal", "Born: Bergen"]),
+        ("LightList", "", "", ["Name: Born · Ann Aal: Bergen"]),
+        ("TableGrid", "<w:trPr><w:tblHeader/></w:trPr>", "", ["Name: Born · Ann Aal: Bergen"]),
+        ("TableGrid", "", "<w:rPr><w:b/></w:rPr>", ["Name: Born · Ann Aal: Bergen"]),
+    ],
+)
+def test_a_form_of_word_has_no_names_of_columns(
+    style: str, mark: str, bold: str, said: list[str]
+) -> None:
+    rows = [("Name", "Ann Aal", mark, bold), ("Born", "Bergen", "", "")]
+    look = '<w:tblLook w:val="04A0" w:firstRow="1" w:firstColumn="1"/>'
+    named = f'<w:tblStyle w:val="{style}"/>' if style else ""
+    table = f"<w:tbl><w:tblPr>{named}{look}</w:tblPr>"
+    for *cells, of_row, of_run in rows:
+        texts_of_row = [f"<w:r>{of_run}<w:t>{cell}</w:t></w:r>" for cell in cells]
+        cells_of_row = "".join(f"<w:tc><w:p>{text}</w:p></w:tc>" for text in texts_of_row)
+        table += f"<w:tr>{of_row}{cells_of_row}</w:tr>"
+    made = word("# Staff", "She is here.", f"{table}</w:tbl>")
+    assert texts(read_document(made, ".docx"))[1:] == said
+
+
 def test_pdf_in_columns_without_what_every_page_repeats() -> None:
     left = ["Ann Pond-", "Smith was born in Baden-", "Baden in 1914. She married Jean-", "Paul Roe, wrote a well-",
             "known book about the Rhine-", "land and died in Heidel-", "berg."]  # fmt: skip
@@ -225,6 +250,8 @@ def test_what_pandoc_reads(suffix: str, content: bytes, expected: list[str]) -> 
         ("a.xhtml", LAUGHS, "it cannot be read (Maximum entity amplification factor exceeded"),
         pytest.param("a.pdf", encrypted(), "it is encrypted: save it without a password", marks=ENCRYPTS),
         ("a.html", b"<script>x</script>", "it has no text"),
+        ("a.txt", b"Entries\0\1\2binary", "it is not a text, as it is full of control characters: check what it is"),
+        ("a.md", b"\x89PNG\r\n\x1a\n", "it is not a text, as it is full of control characters: check what it is"),
     ],
 )  # fmt: skip
 def test_a_bad_document_is_left_out_with_its_reason(
@@ -302,6 +329,8 @@ def test_titles_in_their_order() -> None:
     assert title(metadata="i-xx_Pier-fm.indd", window="Pier - Wikipedia") == "Pier"
     assert title("Long Pier", opening="LONG PIER – a walk") == "Long Pier"
     assert title(opening="The Long Pier") == "The Long Pier"
+    assert title("long pier", opening="Long Pier, built in 1893") == "Long Pier"
+    assert title("hut book", opening="Grey Hut: the hut book") == "Grey Hut: the hut book"
     # A heading that is a text is no title.
     assert title("a file", heading="Long " * 200, opening="Pier") == "Pier"
     sites = shared_ends(

@@ -206,6 +206,17 @@ def test_what_may_be_mistyped_is_said(sample: KnowledgeBase, people: Path) -> No
     ]
 
 
+def test_a_column_may_have_other_capitals_and_blanks(sample: KnowledgeBase) -> None:
+    rows = [{"Name": "Marie Curie", " Place of  Birth": "", "employer": ""}]
+    table = sample.fill(rows, ["place of birth", "employer", "date of brith"], note=unheard)
+    assert table.columns == ("Name", " Place of  Birth", "employer", "date of brith")
+    assert table.rows[0][" Place of  Birth"] == "Warsaw"
+    said: list[str] = []
+    sample.fill(rows, ["date of brith"], limit=1, note=said.append)
+    advice = "no page has the word 'brith' of 'date of brith': did you mean 'date of birth'?"
+    assert advice in said
+
+
 def test_a_subject_that_cannot_be_asked_for_stays_as_it_is(sample: KnowledgeBase) -> None:
     rows = [
         {"subject": "a b " * 2500},

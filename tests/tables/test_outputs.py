@@ -150,6 +150,12 @@ def test_claims_alone_are_exported_without_properties(claims: Path, tmp_path: Pa
     assert origin_of(claims)[1] == []
 
 
+def test_a_long_table_that_a_spreadsheet_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KbqError, match=r"more than 32,767 characters in 'sentence'"):
+        write_long(tmp_path / "long.xlsx", [replace(BIRTH, sentence="x" * 40_000)], "xlsx")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_long_table_has_the_format_of_its_ending(claims: Path, tmp_path: Path) -> None:
     export(claims, "long", tmp_path / "f.TSV")
     assert cells(tmp_path / "f.TSV", delimiter="\t")[1][:3] == [

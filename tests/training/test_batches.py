@@ -55,9 +55,7 @@ def query(text: str, *answers: str) -> TrainingQuery:
 def test_an_epoch_holds_every_passage_once_within_the_limit(
     shape: list[tuple[str, list[int]]], max_tokens: int, seed: int
 ) -> None:
-    passages = [
-        passage(group, *lengths, negatives=seed % len(lengths)) for group, lengths in shape
-    ]
+    passages = [passage(group, *lengths, negatives=seed % len(lengths)) for group, lengths in shape]
     made = list(batches(passages, max_tokens, random.Random(seed)))
     assert sorted(index for members in made for index in members) == list(range(len(passages)))
     for members in made:

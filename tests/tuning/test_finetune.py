@@ -18,6 +18,7 @@ import torch
 from killed import Killed
 
 from kbq.commands.teach import finetuning_lines
+from kbq.description import describe
 from kbq.dump.manifest import read_manifest, write_manifest
 from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.kb import KnowledgeBase
@@ -203,6 +204,8 @@ def test_several_tasks_are_tuned_together(
     assert any(line.startswith("vectors alone, aidayago2") for line in finetuning_lines(outcome))
     facts: Any = Model.open(str(asked["out"]), "cpu").config.training["finetuning"]
     assert [one["name"] for one in facts["triples"]] == ["triples.jsonl", "links.jsonl"]
+    tuning: Any = describe(Path(str(asked["out"])))
+    assert tuning["triples"] == "triples.jsonl, links.jsonl"
 
 
 @pytest.mark.parametrize(

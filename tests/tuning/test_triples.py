@@ -164,6 +164,9 @@ def test_a_rejected_value_of_a_review_is_no_triple(read: Callable[[str], list[Go
     assert contents(golds) == [("Marie Curie [SEP] birth", [("Warsaw", "7")])]
     with pytest.raises(TrainingError, match="has no triple with an answer"):
         read(json.dumps(lines[0]))
+    changed = lines[1] | {"decision": "reject", "object": "WARSAW", "value": "WARSAW"}
+    with pytest.raises(TrainingError, match="has no triple with an answer"):
+        read("\n".join(map(json.dumps, [lines[1], changed])))
 
 
 def test_values_that_are_numbers_are_text(read: Callable[[str], list[Gold]]) -> None:
