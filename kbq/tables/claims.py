@@ -42,7 +42,7 @@ class QuantityValue(
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is one number, if only about."""
+        """Whether it is one number, perhaps approximate."""
         return not self.bound and not self.to
 
 

@@ -711,8 +711,8 @@ def _note_relations(
                 f"{columns[near[0]]!r}?"
             )
         for word in kb.unknown_words(Query.of(" ".join(relation.query))):
-            known = get_close_matches(relation_key(relation.query[0]), names, 1, LIKENESS)
-            advice = "".join(f": did you mean {name!r}?" for name in known if not near)
+            alike = get_close_matches(relation_key(relation.query[0]), names, 1, LIKENESS)
+            advice = "".join(f": did you mean {name!r}?" for name in alike if not near)
             note(f"no page has the word {word!r} of {relation.name!r}{advice}")
 
     untuned = kb.untuned_relations(

@@ -346,9 +346,8 @@ class FillCounts:
     formulas: int = 0  # values that got an apostrophe, as a spreadsheet would compute them
     unasked: tuple[str, ...] = ()  # why the cells of some rows stay empty
     seconds: float | None = None  # estimated time of filling, in a dry run
-    # Decisions that changed the probabilities of.
+    # Decisions that changed the probabilities of other values, by relation.
     taught: Mapping[str, int] = field(default_factory=dict, hash=False)
-    # other values, by relation
 
 
 @dataclass(frozen=True, slots=True)

@@ -347,7 +347,7 @@ def _negatives(
 
 
 def _place(text: str, answer: str, expected: int) -> int | None:
-    """Return the occurrence of `wanted` nearest to the expected place."""
+    """Return the occurrence of `answer` nearest to the expected place."""
     if not answer.strip():
         return None
     if expected >= 0 and text.startswith(answer, expected):

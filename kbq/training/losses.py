@@ -1,4 +1,4 @@
-"""Losses: what the training of encoders makes small."""
+"""Losses: what training makes small."""
 
 import torch
 import torch.nn.functional as functional

@@ -36,8 +36,8 @@ from kbq.tuning.labels import (
     Labeller,
     PreparedQuery,
     Reach,
+    golds_with_ids,
     prepare,
-    readable_queries,
     with_page_ids,
 )
 from kbq.tuning.query_side import DevScorer, Distillation, Finetuner, best_epoch, hybrid
@@ -158,18 +158,12 @@ def finetune(
     `kbq.json`. Raises TrainingError if there is no usable triple, a loss is not a number, or the
     checkpoint is of another run.
     """
-    files = (
-        [triples]
-        if isinstance(triples, str | Path) or not isinstance(triples, Sequence)
-        else list(triples)
-    )
     out = as_path(out, "out")
     dev = None if dev is None else as_path(dev, "a file of dev triples")
     if type(examples) is not int or examples < 0:
         raise TrainingError(f"examples is {examples!r}, must be a number, 0 or more", is_usage=True)
-    task = Task.load(task)
     settings = settings or FinetuningSettings()
-    taught = [Taught.of(item, task, settings) for item in files]
+    taught = _taught(triples, Task.load(task), settings)
     if dev is not None and len(taught) > 1:
         raise TrainingError(
             "a tenth of each of several files is set aside to score on: leave dev=… out",
@@ -201,11 +195,7 @@ def finetune(
                 "all of them compete"
             )
 
-        gold_pages: set[str] = set()
-        for lesson in lessons:
-            for gold in [*lesson.golds, *lesson.dev_golds]:
-                gold_pages.update(pages_of(gold))
-        labeller = Labeller(kb.shards, gold_pages)
+        labeller = Labeller(kb.shards, _gold_pages(lessons))
         parts, reach = _prepared(lessons, kb, labeller, note)
         # This many of each file: those of smaller ones come several times.
         most = max(map(len, parts))
@@ -278,6 +268,24 @@ def finetune(
     return outcome
 
 
+def _taught(
+    triples: str | Path | Sequence[str | Path], task: Task, settings: FinetuningSettings
+) -> list[Taught]:
+    """Return one or several files of triples with their tasks; `task`: of those that name none."""
+    if isinstance(triples, str | Path) or not isinstance(triples, Sequence):
+        triples = [triples]
+    return [Taught.of(item, task, settings) for item in triples]
+
+
+def _gold_pages(lessons: Sequence[Lesson]) -> set[str]:
+    """Return the pages that answer the queries to tune on and those to score on."""
+    pages: set[str] = set()
+    for lesson in lessons:
+        for gold in [*lesson.golds, *lesson.dev_golds]:
+            pages.update(pages_of(gold))
+    return pages
+
+
 def _named_digest(path: Path) -> dict[str, str]:
     return {"name": path.name, "sha256": file_digest(path)}
 
@@ -335,7 +343,7 @@ def _dev_scorer(
     for lesson in lessons:
         task = lesson.taught.task
         golds = lesson.dev_golds
-        readable = readable_queries(task, golds, kb)
+        readable = golds_with_ids(task, golds, kb)
         if len(readable) < len(golds):
             note(
                 f"{len(golds) - len(readable)} of {len(golds)} dev queries cannot be read: left out"
@@ -366,15 +374,15 @@ def _report_estimate(
     tuner: Finetuner,
     settings: FinetuningSettings,
     distillation: Distillation,
-    scored: float,
-    begun: float,
+    dev_seconds: float,
+    other_seconds: float,
     report: Report,
 ) -> None:
     """Report about how long tuning takes, given the seconds that the dev queries and the other
     queries took.
     """
-    a_query = begun / max(1, distillation.queries)
-    an_epoch = scored + a_query * (STEP * len(tuner.queries) + WATCHED)
+    a_query = other_seconds / max(1, distillation.queries)
+    an_epoch = dev_seconds + a_query * (STEP * len(tuner.queries) + WATCHED)
     minutes = max(1, round(settings.epochs * an_epoch / 60))
     report(f"{tuner.steps:,} steps at most, about {minutes:,} min", 0, tuner.steps)
 

@@ -332,7 +332,7 @@ def prepare(
     """Prepare all queries that the encoder reads. Raises TrainingError if there is none."""
     prepared = []
     counts = dict.fromkeys((field.name for field in dataclasses.fields(Reach)), 0)
-    readable = readable_queries(task, golds, kb)
+    readable = golds_with_ids(task, golds, kb)
     counts["unreadable"] = len(golds) - len(readable)
     for gold, ids in readable:
         phrases, kind = labeller.find(gold)
@@ -347,9 +347,7 @@ def prepare(
     return prepared, Reach(**counts | {"queries": len(prepared)})
 
 
-def readable_queries(
-    task: Task, golds: Sequence[Gold], kb: Searcher
-) -> list[tuple[Gold, list[int]]]:
+def golds_with_ids(task: Task, golds: Sequence[Gold], kb: Searcher) -> list[tuple[Gold, list[int]]]:
     """Return the records whose queries the encoder reads, with their token ids. Raises
     TrainingError without any.
     """
