@@ -59,6 +59,8 @@ KIN_OF_NAMED = re.compile(
     rf"(?:\A|[.!?]\s)(?P<name>{NAME})\s(?:was|is|became)\s(?:the\s|an?\s)?(?:[a-z]+\s){{0,2}}{KIN}"
     r"\sof\s(?:the\s(?:late\s)?)?\Z"
 )
+# "founded by Emil's father": by Emil, it was not.
+KIN_OF_VALUE = re.compile(rf"['’]s?\s(?:[a-z-]+\s){{0,2}}?{KIN}\b")
 # "the son of Emil and his wife Ann".
 COUPLE = re.compile(r"\s*(?:\([^()]*\))?(?:,[^,.]*,)?\s*(?:and|by)\b")
 AHEAD = 60  # characters after a value that may name the subject
@@ -120,6 +122,9 @@ def is_ruled_out(query: Query, answer: Answer) -> bool:
     False
     >>> [is_possible("A [SEP] residence", "Vienna", before) for before in ("in Döbling near ", "near ")]
     [False, True]
+    >>> context, query = "It was founded by Emil's late father.", Query.of("Acme [SEP] founded by")
+    >>> is_ruled_out(query, Answer("Emil", 0.0, "1", "T", 0, 18, 22, context, (0, 1)))
+    True
     >>> said = "Bo is the son of the late Queen "
     >>> [is_possible(f"Bo [SEP] {kin}", "Ann", said) for kin in ("mother", "child", "spouse")]
     [True, False, False]
@@ -138,6 +143,8 @@ def is_ruled_out(query: Query, answer: Answer) -> bool:
     if relation == "country" and is_country_of_another(answer.text, clause):
         return True
     if is_kinship and is_other_kin(relation, clause, behind[:CLAUSE]):
+        return True
+    if KIN_WORDS.isdisjoint(relation.split()) and KIN_OF_VALUE.match(behind):
         return True
     return is_said_of_another(query.subject, relation, sentence, behind, is_kinship)
 

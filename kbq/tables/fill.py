@@ -44,6 +44,7 @@ from kbq.tables.tables import (
     Row,
     Table,
     cell_text,
+    column_like,
     is_empty,
     is_formula,
     note_guessed,
@@ -680,12 +681,10 @@ def _in_their_columns(relations: Sequence[Relation], columns: Sequence[str]) -> 
     taken = {relation.name for relation in relations}
     named = []
     for relation in relations:
-        key = relation_key(" ".join(relation.name.split()))
-        alike = [name for name in columns if relation_key(" ".join(name.split())) == key]
-        if len(alike) == 1 and alike[0] not in taken:
-            named.append(replace(relation, name=alike[0]))
-        else:
-            named.append(relation)
+        column = column_like(relation.name, columns)
+        if column in taken:
+            column = relation.name
+        named.append(replace(relation, name=column))
     return named
 
 

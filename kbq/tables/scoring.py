@@ -32,6 +32,7 @@ from kbq.tables.options import SUBJECT
 from kbq.tables.tables import (
     Row,
     Table,
+    column_like,
     note_guessed,
     read_table,
     subject_column,
@@ -67,6 +68,7 @@ def value_sets_of(table: Table, path: Path, subject: str, relations: Sequence[st
     """
     reader = _reader_of(table)
     if reader is None:
+        subject = column_like(subject, table.columns)
         table.refuse_without(subject, path)
     sets: ValueSets = defaultdict(list)
     try:

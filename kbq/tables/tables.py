@@ -176,6 +176,19 @@ def subject_column(
     return max(columns, key=score, default=SUBJECT)
 
 
+def column_like(name: str, columns: Collection[str]) -> str:
+    """Return the column of this name, perhaps with other capitals or blanks, or else the name.
+
+    >>> column_like("date of birth", [" Date  of Birth", "name"]), column_like("spouse", ["Spouse", "SPOUSE"])
+    (' Date  of Birth', 'spouse')
+    """
+    key = " ".join(name.casefold().split())
+    alike = [column for column in columns if " ".join(column.casefold().split()) == key]
+    if name in columns or len(alike) != 1:
+        return name
+    return alike[0]
+
+
 def note_guessed(column: str, note: Note) -> None:
     """Say which column has the subjects, where nobody has named it."""
     if column != SUBJECT:

@@ -248,6 +248,13 @@ def test_a_bad_gold_file_is_one_sentence(content: str, said: str, tmp_path: Path
     assert said in str(caught.value)
 
 
+def test_columns_may_have_other_capitals(tmp_path: Path) -> None:
+    (tmp_path / "filled.csv").write_text("Name,Spouse \nAda,Bo\n")
+    (tmp_path / "gold.csv").write_text("name,spouse\nAda,Bo\n")
+    scores = evaluate_table(tmp_path / "filled.csv", tmp_path / "gold.csv")
+    assert (scores.all.slots, scores.all.micro_f1) == (1, 1.0)
+
+
 def test_a_filled_table_and_its_claims_have_the_same_scores(
     write_json_lines: Callable[..., Path], tmp_path: Path
 ) -> None:
