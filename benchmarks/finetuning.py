@@ -25,7 +25,15 @@ from statistics import mean, stdev
 from typing import Any
 
 import reporting
-from measuring import Records, arguments, intervals, predicted, records_of, write_records
+from measuring import (
+    Records,
+    arguments,
+    folder_of_runs,
+    intervals,
+    predicted,
+    records_of,
+    write_records,
+)
 
 from kbq.kb import KnowledgeBase
 from kbq.kilt.scores import Scores
@@ -43,7 +51,7 @@ def main() -> None:
         __doc__, kb=Path, train=Path, gold=Path, work=Path, runs=[str], task="trex", name="finetuning", without="",
         objective="auto", epochs=0, ways=False, recipe="kbq", vectors="rows",
     )  # fmt: skip
-    options.work.mkdir(parents=True, exist_ok=True)
+    folder_of_runs(options, "runs", "ways", "recipe", "vectors")
     relations = {name for name in options.without.split(",") if name}
     train, gold = options.train, records_of(options.gold)
     if relations:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import reporting
 from finetuning import once, tuned
-from measuring import DataSet, arguments, interval, predicted, records_of
+from measuring import DataSet, arguments, folder_of_runs, interval, predicted, records_of
 
 from kbq.kb import KnowledgeBase
 from kbq.tuning.settings import FinetuningSettings
@@ -33,7 +33,7 @@ def main() -> None:
         __doc__, kb=Path, train=Path, work=Path, sets=[DataSet.of], runs=("5000:0",), task="slot_filling",
         looks=(0, 10), sample=0, name="forgetting",
     )  # fmt: skip
-    options.work.mkdir(parents=True, exist_ok=True)
+    folder_of_runs(options, "runs", "looks")
     figures: dict[str, Any] = {}
     for name in options.runs:
         size, seed, *others = name.split(":")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import reporting
 from finetuning import once
-from measuring import arguments, interval, predicted, records_of
+from measuring import arguments, folder_of_runs, interval, predicted, records_of
 
 from kbq.kb import KnowledgeBase
 
@@ -45,7 +45,7 @@ def main() -> None:
         __doc__, kb=Path, work=Path, tasks=[TuningTask.of], examples=1000, sample=500,
         name="joint_tuning",
     )  # fmt: skip
-    options.work.mkdir(parents=True, exist_ok=True)
+    folder_of_runs(options)
     before = once(options.work / "asked-before.json", partial(asked, options, None))
     figures: dict[str, Any] = {"before": compared(before, before)}
     alone = {f"{one.name} alone": [one] for one in options.tasks}

@@ -61,6 +61,25 @@ def arguments(description: str | None, **wanted: Any) -> argparse.Namespace:
     return parser.parse_args()
 
 
+def folder_of_runs(options: argparse.Namespace, *varying: str) -> Path:
+    """Make WORK, which keeps finished runs, and return it.
+
+    Args:
+        varying: the options that may differ between its runs, as their names in WORK say them.
+
+    Raises SystemExit if WORK has runs with other settings.
+    """
+    work: Path = options.work
+    work.mkdir(parents=True, exist_ok=True)
+    named = {"work", "name", *varying}
+    settings = {name: str(value) for name, value in vars(options).items() if name not in named}
+    path = work / "settings.json"
+    if path.exists() and json.loads(path.read_text("utf-8")) != settings:
+        raise SystemExit(f"{work} has runs with other settings, {path}: choose another WORK")
+    path.write_text(json.dumps(settings, indent=1), "utf-8")
+    return work
+
+
 class DataSet(NamedTuple):
     """A knowledge base and queries with gold answers, given as NAME=KB:GOLD."""
 
