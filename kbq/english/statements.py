@@ -64,6 +64,11 @@ KIN_OF_VALUE = re.compile(rf"['’]s?\s(?:[a-z-]+\s){{0,2}}?{KIN}\b")
 # "the son of Emil and his wife Ann".
 COUPLE = re.compile(r"\s*(?:\([^()]*\))?(?:,[^,.]*,)?\s*(?:and|by)\b")
 AHEAD = 60  # characters after a value that may name the subject
+# "the son of Emil Dorn, 3rd Baron Dorn, and his wife Ann Dorn".
+HIS_WIFE = re.compile(
+    rf"[^.;:!?]{{0,{AHEAD}}}?\b(?:and|by)\s(?:his|her)\s(?:[a-z]+\s){{0,2}}(?:wife|husband),?\s(?:the\sformer\s)?"
+    rf"(?P<name>{NAME})"
+)
 
 EARLIER = frozenset(
     {"predecessor", "replaces", "follows", "preceded by", "previous", "after a work by"}
@@ -143,7 +148,7 @@ def is_ruled_out(query: Query, answer: Answer) -> bool:
     if relation == "country" and is_country_of_another(answer.text, clause):
         return True
     if is_kinship and is_other_kin(relation, clause, behind[:CLAUSE]):
-        return True
+        return not is_wife_named(query.subject, relation, behind)
     if KIN_WORDS.isdisjoint(relation.split()) and KIN_OF_VALUE.match(behind):
         return True
     return is_said_of_another(query.subject, relation, sentence, behind, is_kinship)
@@ -238,6 +243,18 @@ def is_said_of_another(
         return False
 
     return all(_is_another(name, own) for name in (kin["apposed"], kin["name"]) if name)
+
+
+def is_wife_named(subject: str, relation: str, behind: str) -> bool:
+    """Whether the words after a value say that the subject is the wife or the husband.
+
+    >>> is_wife_named("Ann Dorn", "spouse", ", 3rd Baron Dorn, and his second wife, Ann Dorn.")
+    True
+    """
+    if relation not in ("spouse", "partner"):
+        return False
+    named = HIS_WIFE.match(behind)
+    return named is not None and not _is_another(named["name"], normalised(subject).split())
 
 
 def is_other_direction(relation: str, before: str) -> bool:

@@ -126,12 +126,32 @@ def test_directions(relation: str, before: str, is_other: bool) -> None:
 def test_what_is_said_of_somebody_else(
     subject: str, relation: str, text: str, is_other: bool
 ) -> None:
-    before, value, behind = text.split("|")
+    before, _, behind = text.split("|")
     assert is_said_of_another(subject, relation, before, behind, relation == "spouse") == is_other
-    answer = Answer(
-        value, 0.0, "1", "T", 0, len(before), len(before + value), before + value + behind, (0, 1)
-    )
-    assert is_ruled_out(Query.of(f"{subject} [SEP] {relation}"), answer) == is_other
+    assert is_ruled_out(Query.of(f"{subject} [SEP] {relation}"), answer_in(text)) == is_other
+
+
+@pytest.mark.parametrize(
+    ("subject", "relation", "text", "is_out"),
+    [
+        ("Ann Lee", "spouse", "Bo, son of |Emil Ray|, 2nd Earl, by his wife, the former Ann Lee.", False),
+        ("Ann Lee", "spouse", "Bo, son of |Emil Ray|, 2nd Earl, and his wife Ida Dahl.", True),
+        ("Ann Lee", "sibling", "Bo, son of |Emil Ray|, 2nd Earl, and his wife Ann Lee.", True),
+        ("Acme", "founded by", "It was founded by |Emil|'s late father, Bo Ray.", True),
+        ("Bo Ray", "child", "Bo Ray, |Emil|'s father, was a clerk.", False),
+    ],
+)  # fmt: skip
+def test_words_of_kinship_around_a_value(
+    subject: str, relation: str, text: str, is_out: bool
+) -> None:
+    assert is_ruled_out(Query.of(f"{subject} [SEP] {relation}"), answer_in(text)) == is_out
+
+
+def answer_in(text: str) -> Answer:
+    """The answer between bars."""
+    before, value, behind = text.split("|")
+    context = before + value + behind
+    return Answer(value, 0.0, "1", "T", 0, len(before), len(before + value), context, (0, 1))
 
 
 @pytest.mark.parametrize(
