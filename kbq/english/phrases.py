@@ -46,6 +46,7 @@ ITEM = re.compile(rf"{WORD}(?:[ \u00a0]{WORD}){{0,{MOST_WORDS - 1}}}")
 PARTICLES = "(?:of|the|de|del|van|von|der|la|le|du|al|bin)"
 NAME = re.compile(rf"{WORD}(?:[ \u00a0](?:{PARTICLES} )*(?=[^a-z]){WORD})*")
 LAST_NAME = re.compile(rf"(?<!\S)(?=[^a-z\s]){NAME.pattern}\Z")
+LAST_PARTICLE = re.compile(r"\b(?:of|de|den|van|von|der|la|le|du|al|bin|ibn|ter|zu)[ \u00a0]\Z")
 LAST_FIXED_NAME = re.compile(r"[^\s_]+_(?:and|[+]|['’]?n['’]?)_\S+\Z")
 # These begin no item, but another clause, or more about the last one.
 OPENS_NO_ITEM = re.compile(
@@ -71,9 +72,18 @@ NO_NOUN = re.compile(
 )
 OPENS_A_NOUN = re.compile(
     r"an?|the|former|retired|current|young|prominent|famous|noted|notable|renowned|celebrated|leading|influential|"
-    r"prolific|successful|important|acclaimed|eminent|distinguished|respected|pioneering|versatile|.*-born",
+    r"prolific|successful|important|acclaimed|eminent|distinguished|respected|pioneering|versatile|male|female|first|"
+    r"last|only|original|able|best|greatest|largest|smallest|oldest|youngest|finest|earliest|biggest|richest|.*-born",
     re.IGNORECASE,
 )
+# Ends of nouns for what somebody does, and some that have none of these.
+DOER = re.compile(
+    r"(?:er|or|ar|ist|ian|man|woman|men|person|ant|ent|ess|eur|ect|lete|ate|[^ae]ic|ot|yst|eon|ard|wright|smith|naut|crat"
+    r"|mat|ee|ath|ast|poet|chef|cook|coach|judge|monk|nun|priest|bishop|model|nurse|king|queen|prince|knight|clerk|chief"
+    r"|host|spy|jockey|captain|colonel|general|admiral|marshal|pope|rabbi|imam|saint|star|guide|aide|rebel|executive"
+    r"|official|socialite|secretary|attorney|mason)s?\Z"
+)
+NO_DOERS = frozenset(("character", "computer", "popular", "soccer", "theater", "water", "winter"))
 MOST_NOUNS = 3  # nouns before the last of an occupation
 WORDS = re.compile(r"\S+\s+")
 BARE = re.compile(r"the\s+(?=[^\W\d_a-z])")
@@ -116,16 +126,44 @@ def conjuncts(
     if len(found) < 2 or not ENDS_A_LIST.search(hidden, found[0][0], found[-1][1]):
         return [(start, end)]
     items = [text[slice(*place)] for place in found]
-    if is_upper and things in ("kin", "persons") and _share_a_surname(items):
+    if _share_a_noun(items):
+        return [(min(start, found[0][0]), max(end, found[-1][1]))]
+    if is_upper and things == "persons" and _share_a_surname(items, text, found[0][0]):
         return [(found[0][0], found[-1][1])]
     if not is_upper or _are_items(items, things, is_name):
         return found
     return [(start, end)]
 
 
-def _share_a_surname(items: Sequence[str]) -> bool:
-    """Whether these are the names of two with one surname: Joel, Ethan Coen."""
-    return len(items) == 2 and [bool(BLANKS.search(item)) for item in items] == [False, True]
+def _share_a_surname(items: Sequence[str], text: str, start: int) -> bool:
+    """Whether these are the names of two with one surname: Joel, Ethan Coen.
+
+    The first, which begins at `start`, may be the end of a longer name, or a surname itself.
+
+    >>> [_share_a_surname(["Bo", "Ann Lee"], text, text.rindex("Bo")) for text in ("by Bo and", "by Al Bo. Bo and")]
+    [True, False]
+    """
+    if [bool(BLANKS.search(item)) for item in items] != [False, True]:
+        return False
+    # "Al Bo", "Al of Bo", "(Al Bo".
+    whole = re.search(rf"\b[A-Z][\w.'’-]*[ \u00a0](?:{PARTICLES} )*{re.escape(items[0])}\b", text)
+    return whole is None and not LAST_PARTICLE.search(text, 0, start)
+
+
+def _share_a_noun(items: Sequence[str]) -> bool:
+    """Whether the first items narrow the noun of the last, an occupation: film, television actor.
+
+    >>> _share_a_noun(["film", "television actor"]), _share_a_noun(["singer", "television actor"])
+    (True, False)
+    """
+    *others, last = items
+    is_narrowed = bool(BLANKS.search(last)) and last[0].islower() and _is_doer(last)
+    return is_narrowed and not any(_is_doer(other) for other in others)
+
+
+def _is_doer(item: str) -> bool:
+    word = BLANKS.split(item)[-1]
+    return word not in NO_DOERS and bool(DOER.search(word))
 
 
 def _are_items(items: Sequence[str], things: Things, is_name: IsName) -> bool:
@@ -199,7 +237,7 @@ def _within(text: str, start: int, end: int) -> list[tuple[int, int]]:
     is_list = ENDS_A_LIST.search(text, start, end) and all(
         _is_item(text[slice(*place)], text[start].isupper()) for place in places
     )
-    if is_list:
+    if is_list and not _share_a_noun([text[slice(*place)] for place in places]):
         return [_without_article(text, *place) for place in places]
     return [(start, end)]
 
