@@ -61,6 +61,11 @@ KIN_OF_NAMED = re.compile(
 )
 # "founded by Emil's father": by Emil, it was not.
 KIN_OF_VALUE = re.compile(rf"['’]s?\s(?:[a-z-]+\s){{0,2}}?{KIN}\b")
+# "Pia Holm was the first wife of Sven Dahl": of nobody else.
+SPOUSE_OF_NAMED = re.compile(
+    r"\s(?:was|is|became)\s(?:the\s|an?\s)?(?:[a-z]+\s){0,2}(?:wife|husband|widow|widower|spouse|consort)"
+    rf"\sof\s(?:[a-z]+\s){{0,3}}(?P<name>{NAME})"
+)
 # "the son of Emil and his wife Ann".
 COUPLE = re.compile(r"\s*(?:\([^()]*\))?(?:,[^,.]*,)?\s*(?:and|by)\b")
 AHEAD = 60  # characters after a value that may name the subject
@@ -233,6 +238,8 @@ def is_said_of_another(
         return False
     if is_kinship:
         named = KIN_OF_NAMED.search(before)
+        if relation in ("spouse", "partner"):
+            named = named or SPOUSE_OF_NAMED.match(behind)
         return named is not None and _is_another(named["name"], own)
 
     clause = RELATIVE_CLAUSE.search(before)

@@ -112,6 +112,8 @@ def test_directions(relation: str, before: str, is_other: bool) -> None:
             "Pia Holm was the wife of |Sven Dahl|, with whom she had a daughter, Liv Dahl.",
             True,
         ),
+        ("Liv Dahl", "spouse", "|Pia Holm| was the wife of Sven Dahl. Liv was her daughter.", True),
+        ("Sven Dahl", "spouse", "|Pia Holm| was the second wife of the painter Sven Dahl.", False),
         ("Ann Lee", "spouse", "Bo Ray was the son of |Emil Ray| and his wife Ann Lee.", False),
         ("Pia Holm", "spouse", "Pia Holm was the first wife of |Sven Dahl|.", False),
         ("Pia Holm", "spouse", "She was the first wife of |Sven Dahl|.", False),
