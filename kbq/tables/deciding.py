@@ -104,6 +104,12 @@ WHOLE: Mapping[str, Callable[[Answer], Answer]] = {
     "date": whole_date,
     "quantity": whole_quantity,
 }
+# Words before the date that begins a span, or that ends one.
+BOUND_OF_TIME = {
+    "P580": re.compile(r"\bbetween (?:the )?\Z"),
+    "P582": re.compile(r"\b(?:until|till|up to|between [^,.;()]{0,40}\band) (?:the )?\Z"),
+    "P576": re.compile(r"\b(?:until|till|up to|between [^,.;()]{0,40}\band) (?:the )?\Z"),
+}
 EXACT = 0.25  # share of a year's probability that a day of that year must have to take its place
 
 SURE = 0.9  # chance of both: "was born and died in Vienna"
@@ -609,6 +615,9 @@ class Decider:
         self, text: str, relation: Relation, before: str = "", behind: str = ""
     ) -> NormalForm | None:
         """Return the normal form of a value of a relation, given the text before and after it."""
+        if relation.property in BOUND_OF_TIME:
+            # The bound of a span is what is asked for, not a date that is unknown but for a bound.
+            before = BOUND_OF_TIME[relation.property].sub("", before)
         if relation.type in ("date", "quantity"):
             if ASKS_FOR_A_CHANGE.search(" ".join(relation.query)):
                 # A loss is what is asked for, not a negative amount.

@@ -529,6 +529,25 @@ def test_the_more_exact_date_of_a_page_wins(
     assert claims[0].value == dates[0][0]
 
 
+@pytest.mark.parametrize(
+    ("text", "property", "is_accepted"),
+    [
+        ("It lasted between |1788| and 1795.", "P580", True),
+        ("It lasted between 1788 and |1795|.", "P582", True),
+        ("It existed until |1795|.", "P576", True),
+        ("It existed until |1795|.", "P580", False),
+        ("It was built between |1788| and 1795.", "P571", False),
+    ],
+)
+def test_the_bounds_of_a_span_are_its_start_and_its_end(
+    text: str, property: str, is_accepted: bool
+) -> None:
+    before, value, behind = text.split("|")
+    at = len(before), len(before + value)
+    said = replace(answer(value, 0.9), context=before + value + behind, start=at[0], end=at[1])
+    assert decided([said], type="date", property=property) == [(value, is_accepted, ())]
+
+
 def test_of_random_dates_the_first_or_a_more_exact_one_of_it_wins() -> None:
     texts = ("the 1860s", "1867", "May 1867", "7 May 1867", "1934", "July 1934", "4 July 1934")
     relation = Relation("r", ("r",), type="date")
