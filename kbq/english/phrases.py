@@ -88,6 +88,7 @@ MOST_NOUNS = 3  # nouns before the last of an occupation
 WORDS = re.compile(r"\S+\s+")
 BARE = re.compile(r"the\s+(?=[^\W\d_a-z])")
 WORDS_BEFORE = re.compile(rf"(?:{WORD}[ \u00a0])*{WORD}\Z")
+CONVERTED = re.compile(r"(?P<quantity>[^()]*[0-9][^()]*[^\s()])\s*\(\s*[^()]*[0-9][^()]*\)")
 # Share of a probability for the other items of a list, some of which belong to another verb.
 ITEM_SHARE = 0.95
 ORDINAL = r"(?:\d+(?:st|nd|rd|th)|First|Second|Third)"
@@ -388,8 +389,11 @@ def whole_name(answer: Answer) -> Answer:
 
 def whole_quantity(answer: Answer) -> Answer:
     """Return a quantity with all that belongs to it: "more than 5,000", "3.2 million", "410 m below
-    sea level".
+    sea level", but without its conversion: "277 miles" of "277 miles (446 km)".
     """
+    converted = CONVERTED.fullmatch(answer.text)
+    if converted:
+        answer = _cut(answer, answer.start, answer.start + converted.end("quantity"))
     found = quantity_around(answer.context, answer.start, answer.end)
     if found.quantity is None:
         return answer

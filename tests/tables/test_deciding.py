@@ -103,6 +103,8 @@ LIKELY, NEXT, LESS = answer("Paris", 0.8), answer("Rome", 0.6, 40), answer("Bonn
         ([answer("Main Street", 0.8)], {"decisions": {"m street": "reject"}}, [("Main Street", True, ())]),
         ([answer("Anna Lind", 0.8)], {"property": "P26", "decisions": {"a lind": "reject", "anna lind": "accept"}},
          [("Anna Lind", True, ())]),
+        ([answer("277 miles (446 km)", 0.8)], {"type": "quantity"}, [("277 miles", True, ())]),
+        ([answer("410 m (1,345 ft) above", 0.8)], {"type": "quantity"}, [("410 m (1,345 ft) above", False, ())]),
         ([answer("actor, poet and painter", 0.8)], {"values": "many", "decisions": {"actor": "reject"}},
          [("poet", True, ()), ("painter", True, ())]),
         ([LIKELY], {"decisions": {"nowhere": "accept"}}, [("Paris", True, ())]),
