@@ -72,7 +72,7 @@ NO_NOUN = re.compile(
 )
 OPENS_A_NOUN = re.compile(
     r"an?|the|former|retired|current|young|prominent|famous|noted|notable|renowned|celebrated|leading|influential|"
-    r"prolific|successful|important|acclaimed|eminent|distinguished|respected|pioneering|versatile|male|female|first|"
+    r"prolific|successful|important|acclaimed|eminent|distinguished|respected|pioneering|versatile|male|female|"
     r"last|only|original|able|best|greatest|largest|smallest|oldest|youngest|finest|earliest|biggest|richest|.*-born",
     re.IGNORECASE,
 )
