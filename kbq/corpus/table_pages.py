@@ -294,7 +294,7 @@ def title_column(columns: Sequence[str], rows: Sequence[Row]) -> str:
     def score(column: str) -> float:
         texts = (" ".join(_cell(row.get(column)).split()) for row in rows)
         values = [text for text in texts if text]
-        return (is_named_so(column) + name_share(values)) * len(values) / max(1, len(rows))
+        return (names_things(column) + name_share(values)) * len(values) / max(1, len(rows))
 
     best = max(columns, key=score, default="")
     if best and score(best) > 0:
@@ -302,10 +302,10 @@ def title_column(columns: Sequence[str], rows: Sequence[Row]) -> str:
     return ""
 
 
-def is_named_so(column: str) -> bool:
+def names_things(column: str) -> bool:
     """Return whether a column is called as those with names of things are.
 
-    >>> is_named_so("Full  Name"), is_named_so("spouse")
+    >>> names_things("Full  Name"), names_things("spouse")
     (True, False)
     """
     return " ".join(column.casefold().split()) in LIKELY

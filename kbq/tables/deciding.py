@@ -104,12 +104,10 @@ WHOLE: Mapping[str, Callable[[Answer], Answer]] = {
     "date": whole_date,
     "quantity": whole_quantity,
 }
-# Words before the date that begins a span, or that ends one.
-BOUND_OF_TIME = {
-    "P580": re.compile(r"\bbetween (?:the )?\Z"),
-    "P582": re.compile(r"\b(?:until|till|up to|between [^,.;()]{0,40}\band) (?:the )?\Z"),
-    "P576": re.compile(r"\b(?:until|till|up to|between [^,.;()]{0,40}\band) (?:the )?\Z"),
-}
+# Words before the date that begins a span, or that ends one, by the relations that ask for it.
+BEGINS_A_SPAN = re.compile(r"\bbetween (?:the )?\Z")
+ENDS_A_SPAN = re.compile(r"\b(?:until|till|up to|between [^,.;()]{0,40}\band) (?:the )?\Z")
+BOUND_OF_TIME = {"P580": BEGINS_A_SPAN, "P582": ENDS_A_SPAN, "P576": ENDS_A_SPAN}
 EXACT = 0.25  # share of a year's probability that a day of that year must have to take its place
 
 SURE = 0.9  # chance of both: "was born and died in Vienna"

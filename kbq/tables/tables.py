@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import jsonlines
 
 from kbq.answers import percentage
-from kbq.corpus.table_pages import is_named_so, name_share
+from kbq.corpus.table_pages import name_share, names_things
 from kbq.english.dates import date_of_cell
 from kbq.errors import KbqError
 from kbq.storage.lines import MARK
@@ -169,7 +169,7 @@ def subject_column(
     def score(column: str) -> float:
         values = [text for row in rows if (text := subject_of(row.get(column)))]
         titles = sum(map(is_title, values)) / max(1, len(values))
-        likely = 2 * (titles + is_named_so(column))
+        likely = 2 * (titles + names_things(column))
         return (likely + name_share(values)) * len(values) / max(1, len(rows))
 
     columns = [column for column in table.columns if column not in asked]
