@@ -45,7 +45,7 @@ from kbq.storage.writing import writing_to
 
 # Bytes that may be stored for a number of a network, and beside them.
 MOST_STORED = 16
-ADVICE = "a folder, or a name on the hub such as owner/name"
+ADVICE = ": give `default`, a folder, or a name on the hub such as owner/name"
 BESIDE = 2**24
 # Prefix of the names of an encoder's weights.
 ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}
@@ -154,8 +154,8 @@ def model_folder(source: str | Path, kind: str = "model") -> Path:
     if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
         if folder.is_file():
             raise ModelError(f"{source} is a file: give the folder that holds it, {folder.parent}")
-        default = "`default`, " * (kind != "generator")
-        raise ModelError(f"{kind} folder {source} does not exist: give {default}{ADVICE}")
+        advice = ADVICE.replace("`default`, ", "") if kind == "generator" else ADVICE
+        raise ModelError(f"{kind} folder {source} does not exist{advice}")
 
     hugging_face()  # also turns off the messages of huggingface_hub
     import huggingface_hub  # imported on demand: hub names are rare
