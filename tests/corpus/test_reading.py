@@ -317,6 +317,13 @@ def test_the_address_of_a_page_becomes_a_reference(tmp_path: Path) -> None:
     assert line.startswith('Q42\tP569\t+1851-05-03T00:00:00Z/11\tS854\t"https://m.org/ann"\tS813\t')
 
 
+def test_the_subject_of_a_mail_is_its_title() -> None:
+    mail = b"From: a@m.org\nSubject: Speakers for May\n\nDear Tom,\n\nTwo can come."
+    reading = read_document(mail, ".eml")
+    assert chosen_title(reading, "mail") == "Speakers for May"
+    assert texts(reading) == ["Speakers for May – Dear Tom,", "Two can come."]
+
+
 def test_titles_in_their_order() -> None:
     def title(name: str = "a file", **parts: str) -> str:
         return chosen_title(
