@@ -25,12 +25,11 @@ from kbq.augmentation.options import AugmentOptions, Negatives
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import is_knowledge_base
-from kbq.errors import TrainingError
+from kbq.errors import ModelError, TrainingError
 from kbq.kilt.records import Gold
-from kbq.model.backbone import model_folder
+from kbq.model.backbone import hugging_face, reading
 from kbq.model.devices import autocast, choose_device
 from kbq.model.tokenizer import opens_sentence
-from kbq.reading.generative import open_sequence_to_sequence
 from kbq.reading.reader import Reader
 from kbq.search.options import Backend
 from kbq.search.search import BATCH
@@ -255,9 +254,19 @@ class Generator:
 
         if "the answer" not in filled:
             raise TrainingError(f"--prompt {prompt!r} does not hold {{answer}}")
-        folder = model_folder(source, "generator")
-        network, tokenizer = open_sequence_to_sequence(folder, source)
-        return cls(network.to(choose_device(device)), tokenizer, prompt, beams)
+        library = hugging_face()
+        with reading(source, "is not a sequence-to-sequence checkpoint that transformers can read"):
+            network, facts = library.AutoModelForSeq2SeqLM.from_pretrained(
+                source, trust_remote_code=False, weights_only=True, output_loading_info=True
+            )
+            tokenizer = library.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+
+        if facts["missing_keys"]:
+            raise ModelError(
+                f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again"
+            )
+
+        return cls(network.eval().to(choose_device(device)), tokenizer, prompt, beams)
 
     @torch.inference_mode()
     def questions(self, marked: Sequence[Marked]) -> list[str]:

@@ -142,7 +142,7 @@ def reading(
 
 def model_folder(source: str | Path, kind: str = "model") -> Path:
     """Return the folder of a model: `default`, a folder, or a hub name, which is downloaded.
-    Messages call it by its `kind`; of a generator there is no default one.
+    Messages call it by its `kind`.
 
     Raises ModelError if there is none, or it has links.
     """
@@ -154,8 +154,7 @@ def model_folder(source: str | Path, kind: str = "model") -> Path:
     if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
         if folder.is_file():
             raise ModelError(f"{source} is a file: give the folder that holds it, {folder.parent}")
-        advice = ADVICE.replace("`default`, ", "") if kind == "generator" else ADVICE
-        raise ModelError(f"{kind} folder {source} does not exist{advice}")
+        raise ModelError(f"{kind} folder {source} does not exist{ADVICE}")
 
     hugging_face()  # also turns off the messages of huggingface_hub
     import huggingface_hub  # imported on demand: hub names are rare

@@ -75,8 +75,21 @@ class GenerativeReader:
         """Open a checkpoint. Raises ModelError if it is damaged, or larger than the memory that is
         free.
         """
-        network, tokenizer = open_sequence_to_sequence(folder, source)
-        return cls(network.to(choose_device(device)), tokenizer, source)
+        refuse_too_large(folder, source)
+        library = hugging_face()
+        problem = "is not a sequence-to-sequence checkpoint that transformers can read"
+        with reading(source, problem), readable_checkpoint(folder) as checkpoint:
+            network, facts = library.AutoModelForSeq2SeqLM.from_pretrained(
+                checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
+            )
+            tokenizer = library.AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
+
+        if facts["missing_keys"]:
+            raise ModelError(
+                f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again"
+            )
+
+        return cls(network.eval().to(choose_device(device)), tokenizer, source)
 
     def fingerprint(self) -> str:
         """Return a digest of the weights."""
@@ -161,28 +174,6 @@ def placed(text: str, paragraphs: Sequence[Answer]) -> list[Answer]:
             end = place + len(text)
         hits.append(replace(hit, text=text, start=start, end=end, unit=(start, end)))
     return [hits[best], *hits[:best], *hits[best + 1 :]]
-
-
-def open_sequence_to_sequence(folder: Path, source: str) -> tuple[Any, Any]:
-    """Return the network and the tokenizer of a checkpoint, whose name is `source`.
-
-    Raises ModelError if it is damaged, of another kind, or larger than the memory that is free.
-    """
-    refuse_too_large(folder, source)
-    library = hugging_face()
-    problem = "is not a sequence-to-sequence checkpoint that transformers can read"
-    with reading(source, problem), readable_checkpoint(folder) as checkpoint:
-        network, facts = library.AutoModelForSeq2SeqLM.from_pretrained(
-            checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
-        )
-        tokenizer = library.AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
-
-    if facts["missing_keys"]:
-        raise ModelError(
-            f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again"
-        )
-
-    return network.eval(), tokenizer
 
 
 def refuse_too_large(folder: Path, source: str) -> None:

@@ -46,7 +46,6 @@ def test_prompts_are_checked(generator: Path, prompt: str, message: str) -> None
 
 
 def test_an_encoder_is_no_generator(checkpoint: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="is not a sequence-to-sequence checkpoint"):
-        Generator.open(str(checkpoint), device="cpu")
-    with pytest.raises(ModelError, match=r"generator folder .* does not exist: give a folder"):
-        Generator.open(str(tmp_path / "none"), device="cpu")
+    for source in (checkpoint, tmp_path / "none"):
+        with pytest.raises(ModelError, match="is not a sequence-to-sequence checkpoint"):
+            Generator.open(str(source), device="cpu")
