@@ -171,7 +171,7 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
         return prints | facts
     outcome = facts["outcome"]
     files = facts["triples"]
-    if isinstance(files, dict):  # of one file
+    if isinstance(files, dict):  # one file alone
         files = [files]
     lesson = {
         "task": facts["task"],

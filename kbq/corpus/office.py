@@ -24,7 +24,7 @@ CODE_PAGES = {
     "162": "cp1254", "163": "cp1258", "177": "cp1255", "178": "cp1256", "186": "cp1257",
     "204": "cp1251", "222": "cp874", "238": "cp1250",
 }  # fmt: skip
-PLAIN_STYLES = ("TableNormal", "TableGrid")  # of Word
+PLAIN_STYLES = ("TableNormal", "TableGrid")  # styles of Word that show no header
 _HIDDEN = (
     "//*[local-name()='section' or local-name()='hidden-paragraph' or local-name()='hidden-text']"
     "[@*[local-name()='display']='none']"

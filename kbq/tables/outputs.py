@@ -519,7 +519,7 @@ def write_long(path: Path, claims: Sequence[Claim], format: RowFormat) -> int:
     `write_table` does.
     """
     table = long_table(claims)
-    if format != "tsv":  # whose lines have blanks in place of line ends
+    if format != "tsv":  # lines of TSV have blanks in place of line ends
         refuse_unwritable(table, format)
     if format != "parquet":
         return write_table(table, path, format)

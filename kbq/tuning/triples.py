@@ -251,7 +251,7 @@ def _triples(path: Path, rows: Rows, numbered: Iterator[Row], unanswered: bool) 
             continue
 
         subject, relation, value = (_text(fields.get(name)) for name in COLUMNS)
-        key = subject, relation, normalised(value)  # as a fill compares them
+        key = subject, relation, normalised(value)  # the form in which a fill compares values
         decided.pop(key, None)
         if fields["decision"] == "accept" and (value or unanswered):
             decided[key] = number, fields
