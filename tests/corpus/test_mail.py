@@ -32,7 +32,7 @@ def test_a_mail_with_an_attached_file() -> None:
     message = mail("Bo Ray built it.\n\nIt is 3 € cheap.", "<p>The same</p>", "Über den Steg")
     message.add_attachment(b"x" * 1000, maintype="image", subtype="png")
     reading = read_document(message.as_bytes(), ".eml")
-    assert texts(reading) == [["Bo Ray built it.", "It is 3 € cheap."]]
+    assert texts(reading) == [["Über den Steg – Bo Ray built it.", "It is 3 € cheap."]]
     assert reading.titles.metadata == "Über den Steg"
     assert reading.metadata == {"author": "Ann <a@b.org>", "date": "2019-05-07"}
     assert reading.left_out == {"attached files": 1}
