@@ -85,7 +85,7 @@ def _form(form: str) -> str:
 _CENTURIES, _DECADES, _TWO_YEARS, *_DATES = (
     re.compile(form, re.IGNORECASE | re.ASCII)
     for form in (
-        rf"(?:the )?(?:(?P<number>[0-9]{{1,2}})(?:st|nd|rd|th)|(?P<word>{_ORDINALS}))[ -]century(?: {_ERA})?",
+        rf"(?:the )?(?:(?P<number>[0-9]{{1,2}})(?:st|nd|rd|th)|(?P<word>{_ORDINALS}))[ -]+century(?: {_ERA})?",
         r"(?:the )?([12][0-9]{2})0['’]?s",
         r"([1-9][0-9]{2,3}) ?/ ?([0-9]{1,4})",
         *map(_form, FORMS),
@@ -207,14 +207,15 @@ DAY_NUMBER = r"(?:0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?"
 
 MONTHS = rf"(?:{_NAMES}|{'|'.join(SHORT_MONTHS)}|Sept)\.?"
 
-_BY = r"\s?(?:[-–—/]|(?:to|and|or|until|till|through|&)\s)\s?"
+_BY = r"\s?(?:--?|[–—/]|(?:to|and|or|until|till|through|&)\s)\s?"
 
 _DAYS_BEFORE = re.compile(  # the day of a date is one of two
     rf"(?:^|[^0-9.,/:–-])(?:(?:{MONTHS}\s)?{DAY_NUMBER}|{DAY_NUMBER}\s{MONTHS}){_BY}$", re.I
 )
 
 _DAYS = re.compile(  # 7–8 May 1945; 30 April to 2 May 1945; May 7–8, 1945
-    rf"(?<![\w.,/:])(?:{DAY_NUMBER}(?:\s(?P<month_of_one>{MONTHS}))?{_BY}{DAY_NUMBER}\s(?P<month>{MONTHS}),?"
+    rf"(?<![\w.,/:])(?:between )?"
+    rf"(?:{DAY_NUMBER}(?:\s(?P<month_of_one>{MONTHS}))?{_BY}{DAY_NUMBER}\s(?P<month>{MONTHS}),?"
     rf"|(?P<month_first>{MONTHS})\s{DAY_NUMBER}{_BY}(?:(?P<month_second>{MONTHS})\s)?{DAY_NUMBER},?)"
     r"\s(?P<year>[12][0-9]{3})(?![0-9])",
     re.I,
@@ -223,7 +224,28 @@ _DAYS = re.compile(  # 7–8 May 1945; 30 April to 2 May 1945; May 7–8, 1945
 _MONTHS_BEFORE = re.compile(rf"(?:^|[\s(]){MONTHS}{_BY}$")  # the month of a date is one of two
 
 _SPAN = re.compile(  # May–June 1940; from May to June 1940
-    rf"(?<![\w.,/:])(?<![0-9]\s){MONTHS}{_BY}{MONTHS}(?:\sof|,)?\s(?P<year>[12][0-9]{{3}})(?![0-9])"
+    rf"(?<![\w.,/:])(?<![0-9]\s)(?:between )?{MONTHS}{_BY}{MONTHS}(?:\sof|,)?\s(?P<year>[12][0-9]{{3}})(?![0-9])"
+)
+
+_YEARS = re.compile(  # 1921–24; from 1921 to 1924; between 1921 and 1924; the 2016–17 season
+    r"(?:the )?(?P<first>[12][0-9]{3})(?P<by> ?(?:--|[–—]) ?|-)(?P<last>[12][0-9]{3}|[0-9]{2})(?: seasons?)?"
+    r"|(?:from )?(?P<from>[12][0-9]{3}) (?:to|until|till|through) (?P<to>[12][0-9]{3})"
+    r"|between (?P<after>[12][0-9]{3}) and (?P<before>[12][0-9]{3})",
+    re.I,
+)
+
+_LONGEST_SPAN = 10  # years; a life is longer, as a rule
+
+_PART_OF = re.compile(  # the early 1950s; mid-19th century; the end of May 1940
+    r"(?:the )?(?:(?:very )?(?:early|mid|late)|(?:beginning|start|middle|end|close) of"
+    r"|(?:early|first|second|middle|last|latter) (?:part|half|quarter|third|years) of)[ -](?P<whole>.+)",
+    re.I,
+)
+
+_SEASON = re.compile(  # summer of 2001; winters belong to two years
+    r"(?:the )?(?:(?:early|mid|late)[ -])?(?:spring|summer|autumn|fall|Easter|Whitsun|Christmas)(?: of)?,? "
+    r"(?P<year>[12][0-9]{3})",
+    re.I,
 )
 
 _IN_TWO_STYLES = re.compile(  # dates in a longer text
@@ -416,6 +438,16 @@ def gregorian(date: DateValue) -> str:
 
 def _read(text: str, is_date: bool) -> DateValue | None:
     """Return the date that a whole text is, or None."""
+    years = _YEARS.fullmatch(text)
+    if years and is_date:  # elsewhere it may be a range of numbers
+        return _of_years(years)
+    season = _SEASON.fullmatch(text)
+    if season:
+        return _day_or_longer(int(season["year"]), 0, 0)
+    part = _PART_OF.fullmatch(text)
+    if part:
+        whole = _read(part["whole"], is_date)
+        return whole if whole and whole.precision < DAY else None
     days = _DAYS.fullmatch(text)
     if days:
         return _of_days(days)
@@ -467,6 +499,18 @@ def _of_days(days: re.Match[str]) -> DateValue | None:
     if len(numbers) == 1:
         month = numbers.pop()
     return _day_or_longer(int(days["year"]), month, 0)
+
+
+def _of_years(years: re.Match[str]) -> DateValue | None:
+    """Return the decade or century of a few years: between 1921 and 1924 is in the 1920s."""
+    first = years["first"] or years["from"] or years["after"]
+    last = years["last"] or years["to"] or years["before"]
+    if years["by"] == "-" and len(last) == 2 and int(last) <= 12:  # 2001-02 may be a month
+        return None
+    last = first[: 4 - len(last)] + last
+    if int(last) - int(first) >= _LONGEST_SPAN:
+        return None
+    return _of_two(f"{first}/{last}")
 
 
 def _of_two(text: str) -> DateValue | None:

@@ -76,6 +76,11 @@ OPENS_A_NOUN = re.compile(
     r"last|only|original|able|best|greatest|largest|smallest|oldest|youngest|finest|earliest|biggest|richest|.*-born",
     re.IGNORECASE,
 )
+# Behind "first", these are a rank, a post or a place in a game, and otherwise it says nothing.
+RANKED = re.compile(
+    r"(?:base|basem[ae]n|lady|lieutenant|lord|mate|minister|officer|row|sea|secretary|sergeant|violin|violinist)\b",
+    re.IGNORECASE,
+)
 # Ends of nouns for what somebody does, and some that have none of these.
 DOER = re.compile(
     r"(?:er|or|ar|ist|ian|man|woman|men|person|ant|ent|ess|eur|ect|lete|ate|[^ae]ic|ot|yst|eon|ard|wright|smith|naut|crat"
@@ -367,8 +372,11 @@ def with_nouns(answer: Answer) -> Answer:
     They begin after an article, an adjective of a nationality, or one that says nothing of it.
     """
     words = WORDS.findall(answer.context, max(0, answer.start - 100), answer.start)
+    following = answer.text
     for nouns, word in enumerate(map(str.strip, reversed(words))):
         opens = bool(OPENS_A_NOUN.fullmatch(word)) or word.casefold().split("-")[-1] in ADJECTIVES
+        opens = opens or (word == "first" and not RANKED.match(following))
+        following = word
         if opens or NO_NOUN.fullmatch(word) or not NOUN.fullmatch(word):
             start = answer.start - len("".join(words[len(words) - nouns :]))
             if opens and 0 < nouns <= MOST_NOUNS:

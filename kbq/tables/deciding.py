@@ -421,7 +421,10 @@ class Decider:
         said = list(answers)
         whole = WHOLE.get(relation.type or "")
         if whole is not None:
-            said = [self._shaped(answer, whole, decided) for answer in said]
+            said = [
+                answer if _ends_a_span(answer, relation) else self._shaped(answer, whole, decided)
+                for answer in said
+            ]
         if relation.values == "many":
             shape = self._threshold(relation), _things(relation), self._is_title
             said = [item for answer in said for item in each_of_several(answer, *shape)]
@@ -661,6 +664,14 @@ class Decider:
             says_the_same=len(value.places),
             **place,
         )
+
+
+def _ends_a_span(answer: Answer, relation: Relation) -> bool:
+    """Whether an answer is the end of a span, and asked for: it stays as it is. Its start may have
+    no year of its own.
+    """
+    bound = BOUND_OF_TIME.get(relation.property)
+    return bound is ENDS_A_SPAN and bool(bound.search(answer.context, 0, answer.start))
 
 
 def _exact_dates(values: Sequence[_Value]) -> list[_Value]:

@@ -536,6 +536,9 @@ def test_the_more_exact_date_of_a_page_wins(
     [
         ("It lasted between |1788| and 1795.", "P580", True),
         ("It lasted between 1788 and |1795|.", "P582", True),
+        ("It lasted between 26 May and |4 June 1940|.", "P582", True),
+        ("It was |between 26 May and 4 June 1940|.", "P585", True),
+        ("It was built in the |late 1950s|.", "P571", True),
         ("It existed until |1795|.", "P576", True),
         ("It existed until |1795|.", "P580", False),
         ("It was built between |1788| and 1795.", "P571", False),

@@ -68,6 +68,13 @@ DATES: dict[str, tuple[Any, ...]] = {
     "1903/04": ("190X", 8),
     "1368/1369": ("136X", 8, True),
     "1369/70": ("13XX", 7, True),
+    "between 26 May and 4 June 1940": ("1940", 9),
+    "early 2007": ("2007", 9),
+    "summer of 2001": ("2001", 9),
+    "mid-May 1940": ("1940-05", 10),
+    "late 1950s": ("195X", 8),
+    "the end of the 19th century": ("18XX", 7),
+    "18th - century": ("17XX", 7),
     "1867?": ("1867?", 9),
     "1867 (?)": ("1867?", 9),
     "around the year 1410": ("1410~", 9, True),
@@ -101,10 +108,11 @@ QUANTITIES = {
 DOUBTFUL = (
     "", " ", "now", "today", "the",
     "1899/2000",
-     "1868/1867", "listopad 1900", "13 Foo 1900", "Wednesday 15 April 1455", "1939-45", "2004-05",
+     "1868/1867", "listopad 1900", "13 Foo 1900", "Wednesday 15 April 1455", "2004-05",
     "from 1867", "in 1867",
-    "before 1867", "by 1900", "spring 1867", "early 1990s", "the 1900s", "the 2000s", "c. 1990s", "'90s",
-    "the 19th and 20th centuries", "late 19th century", "0th century", "22nd century", "century", "May 68", "March 15",
+    "before 1867", "by 1900", "winter of 1867", "early 1900s", "1867 and 1869",
+    "early 7 May 1867", "late May", "the 1900s", "the 2000s", "c. 1990s", "'90s",
+    "the 19th and 20th centuries", "0th century", "22nd century", "century", "May 68", "March 15",
     "4 July", "12/05/2003", "01.02.2003", "31/02/2003", "25/13/2003", "5/5/03", "1867-13-07", "1867-00-07",
     "30 February 1900", "29 February 1900", "31 April 1990", "32 May 1990", "0 May 1990", "00 May 1990", "0 BC",
     "10000 BC", "٧ November 1867",
@@ -123,6 +131,17 @@ TYPED_ALONE: dict[str, dict[ValueType | None, DateValue | QuantityValue | None]]
     "24 episodes": {"date": None, "quantity": QuantityValue("24", "episodes")},
     "5 million inhabitants": {"date": None, "quantity": QuantityValue("5000000", "inhabitants")},
     "1982 season": {"date": None, "quantity": None},
+    "1939-45": {"date": DateValue("19XX", 7), "quantity": None},
+    "1850–1920": {"date": None, "quantity": QuantityValue("1850", "", to="1920")},
+    "1914 to 1918": {
+        "date": DateValue("191X", 8),
+        "quantity": QuantityValue("1914", "", to="1918"),
+    },
+    "between 1921 and 1924": {
+        "date": DateValue("192X", 8),
+        "quantity": QuantityValue("1921", "", to="1924"),
+    },
+    "the 2016 -- 17 season": {"date": DateValue("201X", 8), "quantity": None},
     "1,500 characters": {"date": None, "quantity": QuantityValue("1500", "characters")},
     "3 Doors": {"date": None, "quantity": None},
     "1867–1934": {"date": None, "quantity": QuantityValue("1867", "", to="1934")},
@@ -454,6 +473,29 @@ def test_of_two_days_none_is_the_day(day: date, days: int, by: str, is_american:
     text = f"It was on {by.join(parts)}, they say."
     start = text.index(parts[1])
     assert text[slice(*dates.date_around(text, start, start + len(parts[1])))] == by.join(parts)
+
+
+@given(
+    st.integers(1000, 2099),
+    st.integers(1, 30),
+    st.sampled_from(
+        ["{}–{}", "{}-{}", "{} -- {}", "{} to {}", "from {} to {}", "between {} and {}"]
+    ),
+    st.booleans(),
+)
+def test_a_few_years_are_the_narrowest_time_that_has_both(
+    first: int, years: int, form: str, is_short: bool
+) -> None:
+    last = first + years
+    is_same_century = first // 100 == last // 100
+    is_short = is_short and is_same_century and form in ("{}–{}", "{} -- {}")
+    found = date_of(form.format(first, f"{last % 100:02}" if is_short else last), is_date=True)
+    if years >= 10 or not is_same_century:
+        assert found is None
+        return
+    is_same_decade = first // 10 == last // 10
+    same = f"{first // 10}X" if is_same_decade else f"{first // 100}XX"
+    assert found == DateValue(same, 8 if is_same_decade else 7, first < 1582)
 
 
 @pytest.mark.slow
