@@ -65,16 +65,26 @@ _MARK = rf"(?P<circa>\(?{_ABOUT}\)? ?(?:the )?(?:year )?)?"
 LONGEST = 96  # characters of a date or a quantity
 
 
-class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date", omit_defaults=True):
+class DateValue(
+    msgspec.Struct,
+    frozen=True,
+    tag_field="type",
+    tag="date",
+    omit_defaults=True,
+    repr_omit_defaults=True,
+):
     """A date in EDTF (ISO 8601 if possible). Precision, as in Wikibase: 11 day, 10 month, 9 year, 8
     decade, 7 century.
 
-    A Julian date has the year, month and day of that calendar, as in the text.
+    A Julian date has the year, month and day of that calendar, as in the text. `within`: the first
+    and the last year or month of a time that the text says more closely than `edtf` can: 1921/1924,
+    or 1955/1959 for the late 1950s.
     """
 
     edtf: str
     precision: int
     julian: bool = False
+    within: str = ""
 
 
 def _form(form: str) -> str:
@@ -144,10 +154,16 @@ _DOUBT_BEFORE = re.compile(
 
 _BOUND = r"before|after|by|until|till|up to|prior to|later than|earlier than|not before|between|either|or|to or from"
 
+_PART_BEFORE = (
+    r"(?:the )?(?:(?:(?:very )?(?:early|mid|late)|(?:beginning|start|middle|end|close|spring|summer|autumn|fall"
+    r"|winter|turn) of)[ -])?(?:the )?(?:year )?$"
+)
+
 _BOUND_BEFORE = re.compile(
-    rf"\b(?:{_BOUND})(?: or (?:in|on|during))? (?:the )?(?:year )?$"
+    rf"\b(?:{_BOUND})(?: or (?:in|on|during))? {_PART_BEFORE}"
+    rf"|\b(?:aft|bef|ante)\.? {_PART_BEFORE}|\b(?:pre|post)-$"
     r"|\bat the (?:very )?(?:latest|earliest|soonest),? (?:in |by |on )?(?:the )?(?:year )?$"
-    r"|\bbetween [^,.;()]{0,40}\band (?:the )?(?:year )?$",
+    rf"|\bbetween [^,.;()]{{0,40}}\band {_PART_BEFORE}",
     re.I,
 )
 
@@ -170,7 +186,9 @@ _DOUBT_BEHIND = re.compile(
 )
 
 _OR_BEHIND = re.compile(
-    r"\s*(?:/\s?[0-9]{1,4}\b|,? or (?:early |late |perhaps |possibly |in )?[0-9]{1,4}\b)", re.I
+    rf"\s*(?:/\s?[0-9]{{1,4}}\b|,? or (?:early |late |mid-|perhaps |possibly |in |the )*"
+    rf"(?:(?:{_NAMES}|{'|'.join(SHORT_MONTHS)})\.? )?[0-9]{{1,4}}s?\b)",
+    re.I,
 )
 
 # "Julian" alone may be a name, and OS that of maps.
@@ -224,7 +242,8 @@ _DAYS = re.compile(  # 7–8 May 1945; 30 April to 2 May 1945; May 7–8, 1945
 _MONTHS_BEFORE = re.compile(rf"(?:^|[\s(]){MONTHS}{_BY}$")  # the month of a date is one of two
 
 _SPAN = re.compile(  # May–June 1940; from May to June 1940
-    rf"(?<![\w.,/:])(?<![0-9]\s)(?:between )?{MONTHS}{_BY}{MONTHS}(?:\sof|,)?\s(?P<year>[12][0-9]{{3}})(?![0-9])"
+    rf"(?<![\w.,/:])(?<![0-9]\s)(?:between )?(?P<first>{MONTHS}){_BY}(?P<last>{MONTHS})(?:\sof|,)?"
+    r"\s(?P<year>[12][0-9]{3})(?![0-9])"
 )
 
 _YEARS = re.compile(  # 1921–24; from 1921 to 1924; between 1921 and 1924; the 2016–17 season
@@ -234,16 +253,36 @@ _YEARS = re.compile(  # 1921–24; from 1921 to 1924; between 1921 and 1924; the
     re.I,
 )
 
+# Years of a span, of which either is no date alone: 1940–41.
+_TWO_OF_A_SPAN = re.compile(
+    r"(?<![\w./:–—-])[12][0-9]{3}[–-](?:1[3-9]|[2-9][0-9])(?![\w–-]|[./:][0-9])"
+)
+
 _LONGEST_SPAN = 10  # years; a life is longer, as a rule
 
 _PART_OF = re.compile(  # the early 1950s; mid-19th century; the end of May 1940
-    r"(?:the )?(?:(?:very )?(?:early|mid|late)|(?:beginning|start|middle|end|close) of"
-    r"|(?:early|first|second|middle|last|latter) (?:part|half|quarter|third|years) of)[ -](?P<whole>.+)",
+    r"(?:the )?(?:(?:very )?(?P<part>early|mid|late)|(?P<side>beginning|start|middle|end|close) of"
+    r"|(?P<piece>early|first|second|middle|last|latter) (?:part|half|years) of)[ -](?P<whole>.+)",
     re.I,
 )
 
-_SEASON = re.compile(  # summer of 2001; winters belong to two years
-    r"(?:the )?(?:(?:early|mid|late)[ -])?(?:spring|summer|autumn|fall|Easter|Whitsun|Christmas)(?: of)?,? "
+# Tenths of a time in which its parts lie, which nobody has defined.
+_FIRST = (0, 5)
+_MIDDLE = (2, 8)
+_LAST = (5, 10)
+_PARTS_OF_A_TIME = {
+    "early": _FIRST, "beginning": _FIRST, "start": _FIRST, "first": _FIRST, "mid": _MIDDLE,
+    "middle": _MIDDLE, "late": _LAST, "end": _LAST, "close": _LAST, "second": _LAST,
+    "last": _LAST, "latter": _LAST,
+}  # fmt: skip
+
+_MONTHS_OF_SEASONS = {  # winters belong to two years
+    "spring": (3, 6), "summer": (6, 9), "autumn": (9, 12), "fall": (9, 12), "easter": (3, 4),
+    "whitsun": (5, 6), "christmas": (12, 12),
+}  # fmt: skip
+
+_SEASON = re.compile(  # summer of 2001
+    rf"(?:the )?(?:(?:early|mid|late)[ -])?(?P<season>{'|'.join(_MONTHS_OF_SEASONS)})(?: of)?,? "
     r"(?P<year>[12][0-9]{3})",
     re.I,
 )
@@ -254,7 +293,10 @@ _IN_TWO_STYLES = re.compile(  # dates in a longer text
     re.I,
 )
 
-_ERA_BEHIND = re.compile(r"\s?(B\.? ?C\.?(?: ?E\.?)?)(?![A-Za-z])")
+# Perhaps behind the other year of a span: 367–282 BC.
+_ERA_BEHIND = re.compile(
+    r"\s?(?:(?:[-–—]|to\s)\s?[0-9]{1,4}\s?)?(B\.? ?C\.?(?: ?E\.?)?)(?![A-Za-z])"
+)
 
 
 def date_of(
@@ -269,7 +311,7 @@ def date_of(
 
     >>> date_of("1265"), date_of("1265", "was born c. "), date_of("1265", "before "), date_of("1903/4")
     (DateValue(edtf='1265', precision=9, julian=True), DateValue(edtf='1265~', precision=9, julian=True), None, \
-DateValue(edtf='190X', precision=8, julian=False))
+DateValue(edtf='190X', precision=8))
     """
     text = " ".join(seen(text).split())
     before = seen(before[-80:])
@@ -365,7 +407,7 @@ def date_around(text: str, start: int, end: int) -> tuple[int, int]:
     '7–8 May 1945'
     """
     first = max(0, start - LONGEST)
-    for form in (_IN_TWO_STYLES, _DAYS, _SPAN):
+    for form in (_IN_TWO_STYLES, _DAYS, _SPAN, _TWO_OF_A_SPAN):
         for found in form.finditer(text, first, end + LONGEST):
             if found.start() <= start and end <= found.end():
                 return found.span()
@@ -398,19 +440,38 @@ def date_of_cell(text: str) -> DateValue | None:
     basic = _BASIC.fullmatch(text)
     if basic:
         text = "-".join(basic.groups())
+    found = None
     if _EDTF.fullmatch(text):
-        return _of_edtf(text)
-    return date_of(text, is_date=True)
+        found = _of_edtf(text)
+    return found or date_of(text, is_date=True)
 
 
 def dates_agree(one: DateValue, other: DateValue) -> bool:
-    """Whether two dates are the same as far as both go; "about" and "perhaps" are ignored."""
+    """Whether two dates are the same as far as both go; "about" and "perhaps" are ignored. Parts of
+    a time, and spans, agree with what they have a month in common with.
+    """
+    if one.within or other.within:
+        first_of_one, last_of_one = _months(one)
+        first_of_other, last_of_other = _months(other)
+        return first_of_one <= last_of_other and first_of_other <= last_of_one
     first, second = sorted(
         (one.edtf.rstrip("~?"), other.edtf.rstrip("~?")), key=lambda edtf: len(edtf.rstrip("X"))
     )
     if "X" in first:
         return second.startswith(first.rstrip("X"))
     return second == first or second.startswith(f"{first}-")
+
+
+def _months(date: DateValue) -> tuple[int, int]:
+    """Return the first and the last month of a date, counted from the year 0."""
+    bounds = []
+    for edtf, digit, month in zip(
+        (date.within or f"{date.edtf}/{date.edtf}").split("/"), "09", (1, 12), strict=True
+    ):
+        sign, year, given = re.match("(-?)([0-9X]{4})(?:-([0-9]{2}))?", edtf).groups()  # type: ignore[union-attr]
+        number = int(sign + year.replace("X", digit))
+        bounds.append(12 * number + int(given or month))
+    return min(bounds), max(bounds)
 
 
 def day_in_words(edtf: str) -> str:
@@ -443,16 +504,19 @@ def _read(text: str, is_date: bool) -> DateValue | None:
         return _of_years(years)
     season = _SEASON.fullmatch(text)
     if season:
-        return _day_or_longer(int(season["year"]), 0, 0)
+        first, last = _MONTHS_OF_SEASONS[season["season"].lower()]
+        year = season["year"]
+        return with_parts(_value(year, YEAR), within=f"{year}-{first:02}/{year}-{last:02}")
     part = _PART_OF.fullmatch(text)
     if part:
-        whole = _read(part["whole"], is_date)
-        return whole if whole and whole.precision < DAY else None
-    days = _DAYS.fullmatch(text)
+        return _of_part(part, _read(part["whole"], is_date))
+    days = _DAYS.fullmatch(text.removeprefix("from "))
     if days:
         return _of_days(days)
-    months = _SPAN.fullmatch(text)
+    months = _SPAN.fullmatch(text.removeprefix("from "))
     if months:
+        if _month(months["first"]) >= _month(months["last"]):  # the first is of the year before
+            return None
         return _day_or_longer(int(months["year"]), 0, 0)
     if decade := _DECADES.fullmatch(text):  # the 1900s may be a century
         if decade[1][2] == "0":
@@ -494,11 +558,20 @@ def _of_days(days: re.Match[str]) -> DateValue | None:
         first = days["month_first"]
     if days["month_of_one"]:
         first = days["month_of_one"]
-    numbers = {SHORT_MONTHS.index(month[:3].title()) + 1 for month in (first, last)}
+    first_day, last_day = re.findall("(?<![0-9])[0-9]{1,2}(?![0-9])", days[0])[:2]
+    begins = _month(first), int(first_day)
+    ends = _month(last), int(last_day)
+    if begins >= ends:  # the first is of the month, or the year, before
+        return None
     month = 0
-    if len(numbers) == 1:
-        month = numbers.pop()
+    if begins[0] == ends[0]:
+        month = ends[0]
     return _day_or_longer(int(days["year"]), month, 0)
+
+
+def _month(name: str) -> int:
+    """Return the number of a month, 1 for January."""
+    return SHORT_MONTHS.index(name[:3].title()) + 1
 
 
 def _of_years(years: re.Match[str]) -> DateValue | None:
@@ -510,7 +583,28 @@ def _of_years(years: re.Match[str]) -> DateValue | None:
     last = first[: 4 - len(last)] + last
     if int(last) - int(first) >= _LONGEST_SPAN:
         return None
-    return _of_two(f"{first}/{last}")
+    found = _of_two(f"{first}/{last}")
+    if found is None:
+        return None
+    return with_parts(found, within=f"{first}/{last}")
+
+
+def _of_part(part: re.Match[str], whole: DateValue | None) -> DateValue | None:
+    """Return the time that a part belongs to, within which it lies: the late 1950s in the 1950s."""
+    if whole is None or whole.precision >= DAY or whole.edtf.startswith("-"):
+        return None
+    name = (part["part"] or part["side"] or part["piece"]).lower()
+    first, last = _PARTS_OF_A_TIME[name]
+    if whole.precision == MONTH:
+        return whole
+    if whole.precision == YEAR:
+        year = whole.edtf[:4]
+        months = [f"{year}-{1 + 12 * first // 10:02}", f"{year}-{12 * last // 10:02}"]
+        return with_parts(whole, within="/".join(months))
+    known = whole.edtf.rstrip("X")
+    begins = int(known.ljust(4, "0"))
+    tenth = 10 ** (4 - len(known)) // 10
+    return with_parts(whole, within=f"{begins + first * tenth:04}/{begins + last * tenth - 1:04}")
 
 
 def _of_two(text: str) -> DateValue | None:
@@ -596,13 +690,7 @@ def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
     if not (month or parts.get("roman")) and year < 1000 and parts["year"] and not is_date:
         return None
     year = 1 - year if parts.get("before") else year  # 1 BC is the year 0
-    number = (
-        0
-        if not month
-        else int(month)
-        if month.isdigit()
-        else SHORT_MONTHS.index(month[:3].title()) + 1
-    )
+    number = 0 if not month else int(month) if month.isdigit() else _month(month)
     roman = parts.get("roman")
     if roman:
         number = _ROMAN.index(roman) + 1

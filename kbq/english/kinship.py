@@ -14,19 +14,33 @@ TITLES = frozenset(
     {"mr", "mrs", "ms", "miss", "dr", "prof", "professor", "sir", "dame", "lord", "lady"}
 )
 
-KINSHIP = (  # nouns, and the relations of a person who is named after "NOUN of"
-    (r"\w+\s?-\s?in\s?-\s?laws?|nephews?|nieces?|uncles?|aunts?|cousins?", ()),
+_PARENTS = ("father", "mother", "parent")
+_SPOUSES = ("spouse", "partner")
+KINSHIP = (  # nouns, the relations of a person who is named after "NOUN of", and of who is the NOUN
+    (r"\w+\s?-\s?in\s?-\s?laws?|nephews?|nieces?|uncles?|aunts?|cousins?", (), ()),
     (
         r"(?:grand|god)\s?-?\s?(?:sons?|daughters?|child|children|fathers?|mothers?|parents?|nephews?|nieces?)",
         (),
+        (),
     ),
-    (r"(?:step)?(?:sons?|daughters?|child|children)|heir(?:ess)?", ("father", "mother", "parent")),
-    (r"father|mother|parents?", ("child",)),
-    (r"brothers?|sisters?|siblings?|twin", ("sibling",)),
-    (r"husband|wife|wives|spouse|widow|widower|consort", ("spouse", "partner")),
+    (r"(?:step)?(?:sons?|daughters?|child|children)|heir(?:ess)?", _PARENTS, ("child",)),
+    (r"father|mother|parents?", ("child",), _PARENTS),
+    (r"brothers?|sisters?|siblings?|twin", ("sibling",), ("sibling",)),
+    (r"husband|wife|wives|spouse|widow|widower|consort", _SPOUSES, _SPOUSES),
 )
+_NOUNS = f"(?:{'|'.join(f'({noun})' for noun, _, _ in KINSHIP)})"
+_NAME_WORD = r"(?:[A-Z]\.|St\.|[A-Z][\w'’-]*)"
+NAME = rf"{_NAME_WORD}(?:\s(?:(?:of|de|van|von|der|la|the)\s)*{_NAME_WORD})*"
 KIN_OF = re.compile(  # perhaps with words and titles before the name: "son of the late King"
-    rf"\b(?:{'|'.join(f'({noun})' for noun, _ in KINSHIP)})\s+of\s+(?:[a-z-]+\s+){{0,4}}(?:[A-Z][a-z]+\.?\s+){{0,2}}\Z"
+    rf"\b{_NOUNS}\s+of\s+(?:[a-z-]+\s+){{0,4}}(?:[A-Z][a-z]+\.?\s+){{0,2}}\Z"
+)
+# Text after a name whose kin is named: ", whose daughter Ann"; "'s son-in-law, Bo"; ". Their son Bo".
+HAS_KIN = re.compile(
+    rf"(?:,?\s(?:and\s|with\s)?(?:whose|his|her|their)|\.\sTheir|['’]s?)\s(?:[a-z]+\s){{0,2}}?{_NOUNS},?\s(?P<name>{NAME})"
+)
+# Text after a name that is somebody's kin: ", was a cousin of Ann".
+IS_KIN = re.compile(
+    rf",?\s(?:was|is|became)\s(?:an?\s|the\s)?(?:[a-z]+\s){{0,2}}?{_NOUNS}\sof\s(?P<name>{NAME})"
 )
 # Text after a parent: "the child of Ann and Bo".
 OTHER_PARENT = re.compile(r"\s*(?:\([^()]*\)\s*)?and\s")
@@ -43,15 +57,31 @@ def is_own_name(subject: str, value: Sequence[str]) -> bool:
     return any(name[first : first + len(words)] == words for first in range(len(name)))
 
 
-def is_other_kin(relation: str, before: str, behind: str) -> bool:
+def is_other_kin(subject: str, relation: str, before: str, behind: str) -> bool:
     """Whether the text around a name says another kinship than this relation. Two parents may be a
     couple.
     """
-    kin = KIN_OF.search(before)
-    if kin is None or relation == "relative":
+    if relation == "relative":
         return False
-    allowed = KINSHIP[(kin.lastindex or 1) - 1][1]
+    for form, of_whom in ((HAS_KIN, 1), (IS_KIN, 2)):
+        named = form.match(behind)
+        if named and _begins(named["name"], subject):
+            return relation not in KINSHIP[_noun_of(named)][of_whom]
+    kin = KIN_OF.search(before)
+    if kin is None:
+        return False
+    allowed = KINSHIP[_noun_of(kin)][1]
     is_couple = (
         "parent" in allowed and relation in ("spouse", "partner") and OTHER_PARENT.match(behind)
     )
     return relation not in allowed and not is_couple
+
+
+def _noun_of(found: re.Match[str]) -> int:
+    """Return the place in `KINSHIP` of the noun that a pattern found."""
+    return next(number for number in range(len(KINSHIP)) if found[number + 1])
+
+
+def _begins(name: str, subject: str) -> bool:
+    """Whether a name begins as the subject's does: "Ann" or "Ann Dorn" for Ann Dorn."""
+    return normalised(name).split()[:1] == normalised(subject).split()[:1]

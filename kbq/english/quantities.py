@@ -415,6 +415,8 @@ def _range(first: Quantity, second: Quantity, about: bool) -> Quantity | None:
         return None
     low = Decimal(first.number)
     high = Decimal(second.number)
+    if not first.unit and 0 < 1000 * low <= high:  # 10-12,000 may begin with 10,000
+        return None
     if low < high:
         return Quantity(first.number, unit, about, to=second.number)
     return None

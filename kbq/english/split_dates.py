@@ -65,7 +65,7 @@ def split_date(text: str, start: int, end: int) -> SplitDate | None:
 
     >>> text = "In 1867 she moved to Paris. On 7 November she married."
     >>> split_date(text, 31, 41)
-    SplitDate(date=DateValue(edtf='1867-11-07', precision=11, julian=False), start=3, end=41)
+    SplitDate(date=DateValue(edtf='1867-11-07', precision=11), start=3, end=41)
     >>> later = text.replace("On", "Ten years later, on")
     >>> split_date(later, 48, 58)
     """

@@ -9,7 +9,7 @@ import re
 
 from kbq.answers import Answer
 from kbq.english.countries import ADJECTIVES
-from kbq.english.kinship import KIN_WORDS, RELATIVES, is_other_kin, is_own_name
+from kbq.english.kinship import KIN_WORDS, NAME, RELATIVES, is_other_kin, is_own_name
 from kbq.text.answer_scores import normalise_answer
 from kbq.text.normal_forms import normalised
 from kbq.text.queries import Query, relation_key
@@ -30,8 +30,14 @@ NO_DENIAL = r"(?!\s(?:only|just|merely|simply|until|till|long|later|earlier|far|
 OTHER_CLAUSE = (
     r"but|although|though|until|till|before|except|because|since|after|while|whereas|only|yet|who|whom|whose|which"
     r"|where|when|that|whether|he|she|they|it|left|leave|leaving|lost|exceed(?:ed|s)?|stopped|ceased"
+    # "He never married and worked for", not "it was not designed and built by".
+    r"|and\s(?!raised|bred|educated|baptised|buried)(?:\w+ed|became|died|taught|went|took|wrote)(?!\sby\b)"
 )
 DENIAL = re.compile(rf"{DENIED}{NO_DENIAL}(?:\s(?!(?:{OTHER_CLAUSE})\b)[^\s.,;:!?()]+){{0,8}}\s\Z")
+# "designed by Ann Dorn and not, as is often said, by".
+DENIAL_ASIDE = re.compile(
+    r"\b(?:not|never),\s(?:as|contrary|despite|whatever|though)\b[^,.;:!?]{2,60},\s(?:[a-z]+\s){0,3}\Z"
+)
 IN_DOUBT = re.compile(
     r"\b(?:unknown|unclear|uncertain|not known) (?:if|whether|where|when|who)\b[^.;:!?]*\Z"
 )
@@ -40,8 +46,6 @@ KIN = (
     r"(?:(?:step|grand|god|great-grand)?(?:father|mother|parents?|son|sons|daughter|daughters)|brothers?|sisters?"
     r"|husband|wife|widow|widower|uncle|aunt|cousin|nephew|niece|twin)(?:-in-law)?"
 )
-_NAME_WORD = r"(?:[A-Z]\.|St\.|[A-Z][\w'’-]*)"
-NAME = rf"{_NAME_WORD}(?:\s(?:(?:of|de|van|von|der|la|the)\s)*{_NAME_WORD})*"
 PRONOUN = r"(?:[Hh]e|[Ss]he|[Ii]t|[Tt]hey|[Hh]is|[Hh]er|[Ii]ts|[Tt]heir)"
 # "He was the son of Emil Dorn, who was born in": what follows is said of Emil Dorn.
 RELATIVE_CLAUSE = re.compile(
@@ -65,6 +69,11 @@ KIN_OF_VALUE = re.compile(rf"['’]s?\s(?:[a-z-]+\s){{0,2}}?{KIN}\b")
 SPOUSE_OF_NAMED = re.compile(
     r"\s(?:was|is|became)\s(?:the\s|an?\s)?(?:[a-z]+\s){0,2}(?:wife|husband|widow|widower|spouse|consort)"
     rf"\sof\s(?:[a-z]+\s){{0,3}}(?P<name>{NAME})"
+)
+# "a daughter of Hubert and his wife": whose wife is named.
+PARENTS_OF = re.compile(
+    rf"\b(?:sons?|daughters?|child|children)\sof\s(?P<name>{NAME})(?:,[^,.;]*,)?\sand\s(?:his|her)"
+    r"\s(?:[a-z]+\s){0,2}(?:wife|husband),?\s\Z"
 )
 # "the son of Emil and his wife Ann".
 COUPLE = re.compile(r"\s*(?:\([^()]*\))?(?:,[^,.]*,)?\s*(?:and|by)\b")
@@ -152,7 +161,7 @@ def is_ruled_out(query: Query, answer: Answer) -> bool:
         return True
     if relation == "country" and is_country_of_another(answer.text, clause):
         return True
-    if is_kinship and is_other_kin(relation, clause, behind[:CLAUSE]):
+    if is_kinship and is_other_kin(query.subject, relation, clause, behind[:CLAUSE]):
         return not is_wife_named(query.subject, relation, behind)
     if KIN_WORDS.isdisjoint(relation.split()) and KIN_OF_VALUE.match(behind):
         return True
@@ -214,7 +223,7 @@ def is_denied(before: str) -> bool:
     >>> [is_denied(text) for text in ("She never played for ", "He did not study at Oslo but at ", "not only in ")]
     [True, False, False]
     """
-    return bool(DENIAL.search(before) or IN_DOUBT.search(before))
+    return any(form.search(before) for form in (DENIAL, DENIAL_ASIDE, IN_DOUBT))
 
 
 def is_said_of_another(
@@ -239,7 +248,7 @@ def is_said_of_another(
     if is_kinship:
         named = KIN_OF_NAMED.search(before)
         if relation in ("spouse", "partner"):
-            named = named or SPOUSE_OF_NAMED.match(behind)
+            named = named or SPOUSE_OF_NAMED.match(behind) or PARENTS_OF.search(before)
         return named is not None and _is_another(named["name"], own)
 
     clause = RELATIVE_CLAUSE.search(before)

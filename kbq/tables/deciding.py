@@ -106,7 +106,9 @@ WHOLE: Mapping[str, Callable[[Answer], Answer]] = {
 }
 # Words before the date that begins a span, or that ends one, by the relations that ask for it.
 BEGINS_A_SPAN = re.compile(r"\bbetween (?:the )?\Z")
-ENDS_A_SPAN = re.compile(r"\b(?:until|till|up to|between [^,.;()]{0,40}\band) (?:the )?\Z")
+ENDS_A_SPAN = re.compile(
+    r"\b(?:until|till|up to|between [^,.;()]{0,40}\band) (?:the )?(?:(?:end|close) of )?(?:the )?\Z"
+)
 BOUND_OF_TIME = {"P580": BEGINS_A_SPAN, "P582": ENDS_A_SPAN, "P576": ENDS_A_SPAN}
 EXACT = 0.25  # share of a year's probability that a day of that year must have to take its place
 
@@ -383,8 +385,9 @@ class Decider:
         meant = meanings(Query.of(slot.queries[0]), said)
         if relation.property in (OCCUPATION, SUBCLASS):
             said = [self._shaped(answer, with_nouns, decided) for answer in said]
-        distinct = _exact_dates(self._distinct(zip(said, meant, strict=True), relation))
-        values = [value for value in distinct if not self._is_rejected(value, decisions, relation)]
+        distinct = self._distinct(zip(said, meant, strict=True), relation)
+        left = [value for value in distinct if not self._is_rejected(value, decisions, relation)]
+        values = _exact_dates(left, {key for key, choice in decided.items() if choice == "accept"})
         possible = [value for value in values if _may_be(value.answer.text, value.normal, relation)]
         shown = [value for value in values if decided.get(value.key) == "accept"]
         shown += self._likely(possible, shown, relation)
@@ -447,7 +450,12 @@ class Decider:
         else:
             left = list(possible[:1])
         threshold = self._threshold(relation)
-        return [value for value in left if is_likely(value.answer, threshold)]
+        likely = [value for value in left if is_likely(value.answer, threshold)]
+        return [
+            value
+            for value in likely
+            if not any(_is_part(value.answer, other.answer) for other in [*chosen, *likely])
+        ]
 
     def _is_rejected(
         self, value: _Value, decisions: Mapping[str, Decision], relation: Relation
@@ -666,6 +674,16 @@ class Decider:
         )
 
 
+def _is_part(answer: Answer, whole: Answer) -> bool:
+    """Whether an answer is a part of another, which is no less likely: "veterinary" of "veterinary
+    nurse".
+    """
+    if answer.place == whole.place or answer.place[:2] != whole.place[:2]:
+        return False
+    is_inside = whole.start <= answer.start and answer.end <= whole.end
+    return is_inside and (answer.probability or 0.0) <= (whole.probability or 0.0)
+
+
 def _ends_a_span(answer: Answer, relation: Relation) -> bool:
     """Whether an answer is the end of a span, and asked for: it stays as it is. Its start may have
     no year of its own.
@@ -674,14 +692,17 @@ def _ends_a_span(answer: Answer, relation: Relation) -> bool:
     return bound is ENDS_A_SPAN and bool(bound.search(answer.context, 0, answer.start))
 
 
-def _exact_dates(values: Sequence[_Value]) -> list[_Value]:
+def _exact_dates(values: Sequence[_Value], accepted: Collection[str]) -> list[_Value]:
     """Return values without a date of which the same page has a more exact one, which is as
     probable then.
 
-    "1867" gives way to "7 November 1867", if that is not much less likely by itself.
+    "1867" gives way to "7 November 1867", if that is not much less likely by itself. What people
+    accepted, by its key, stays, and so does a span or a part of a time.
     """
     kept = list(values)
     for value in values:
+        if value.key in accepted:
+            continue
         exact = next((other for other in kept if _is_more_exact(other, value)), None)
         if exact is not None:
             chances = [one.answer.probability or 0.0 for one in (exact, value)]
@@ -700,7 +721,7 @@ def _is_more_exact(other: _Value, value: _Value) -> bool:
     less = value.normal
     if not isinstance(one, DateValue) or not isinstance(less, DateValue):
         return False
-    if one.precision <= less.precision:
+    if one.precision <= less.precision or less.within:
         return False
     chance = other.answer.probability
     usual = value.answer.probability

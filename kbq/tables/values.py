@@ -32,11 +32,11 @@ def normal_form(
         before, behind: the text around it, which may say "about".
 
     >>> normal_form("November 7, 1867")
-    DateValue(edtf='1867-11-07', precision=11, julian=False)
+    DateValue(edtf='1867-11-07', precision=11)
     >>> normal_form("US$ 3.2 billion").number
     '3200000000'
     >>> normal_form("c. 44 BC"), normal_form("the 1990s"), normal_form("12/05/2003")
-    (DateValue(edtf='-0043~', precision=9, julian=True), DateValue(edtf='199X', precision=8, julian=False), None)
+    (DateValue(edtf='-0043~', precision=9, julian=True), DateValue(edtf='199X', precision=8), None)
     """
     text = seen(text).strip()
     if len(text) > LONGEST or type in ("text", "page"):

@@ -18,6 +18,7 @@ from kbq.tables.options import Dates
 from kbq.tables.outputs import views
 from kbq.tables.relations import Relation, Slot, known_relations, relation_named
 from kbq.tables.values import normal_form
+from kbq.text.normal_forms import normalised
 
 
 class OneTitle:
@@ -529,6 +530,29 @@ def test_the_more_exact_date_of_a_page_wins(
     apart = [replace(one, page_id=f"P{number}") for number, one in enumerate(found)]
     claims = decider.claims(Slot("s", Relation("r", ("r",), type="date")), [apart])
     assert claims[0].value == dates[0][0]
+
+
+def test_an_exact_date_takes_no_place_of_a_span_or_of_what_people_accepted() -> None:
+    relation = Relation("r", ("r",), type="date")
+    slot = Slot("s", relation)
+    for vague, exact in (("1921–24", "1923"), ("late 1940s", "1941")):
+        found = [answer(vague, 0.9), answer(exact, 0.5)]
+        claims = Decider(OneTitle(), 0.5, 3, {}).claims(slot, [found])  # type: ignore[arg-type]
+        assert [claim.value for claim in claims] == [vague]
+    found = [answer("1867", 0.9), answer("7 May 1867", 0.5)]
+    for decision in (
+        Decision("s", "r", "7 May 1867", "reject"),
+        Decision("s", "r", "1867", "accept"),
+    ):
+        decisions = {slot.cell: {normalised(decision.value): decision}}
+        claims = Decider(OneTitle(), 0.5, 3, decisions).claims(slot, [found])  # type: ignore[arg-type]
+        assert [claim.value for claim in claims] == ["1867"]
+
+
+def test_a_part_of_a_value_is_no_second_value() -> None:
+    whole = replace(answer("veterinary nurse", 0.9), context="a veterinary nurse", start=2, end=18)
+    part = replace(answer("veterinary", 0.7), context="a veterinary nurse", start=2, end=12)
+    assert [value for value, *_ in decided([whole, part], values="many")] == ["veterinary nurse"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.english import dates
-from kbq.english.dates import DateValue, date_around, date_of, date_of_cell, gregorian
+from kbq.english.dates import (
+    DateValue,
+    date_around,
+    date_of,
+    date_of_cell,
+    gregorian,
+)
 from kbq.tables.claims import QuantityValue, ValueType
 from kbq.tables.outputs import time_of
 from kbq.tables.values import agree, keys_of, normal_form
@@ -69,11 +75,11 @@ DATES: dict[str, tuple[Any, ...]] = {
     "1368/1369": ("136X", 8, True),
     "1369/70": ("13XX", 7, True),
     "between 26 May and 4 June 1940": ("1940", 9),
-    "early 2007": ("2007", 9),
-    "summer of 2001": ("2001", 9),
+    "early 2007": ("2007", 9, False, "2007-01/2007-06"),
+    "summer of 2001": ("2001", 9, False, "2001-06/2001-09"),
     "mid-May 1940": ("1940-05", 10),
-    "late 1950s": ("195X", 8),
-    "the end of the 19th century": ("18XX", 7),
+    "late 1950s": ("195X", 8, False, "1955/1959"),
+    "the end of the 19th century": ("18XX", 7, False, "1850/1899"),
     "18th - century": ("17XX", 7),
     "1867?": ("1867?", 9),
     "1867 (?)": ("1867?", 9),
@@ -111,7 +117,8 @@ DOUBTFUL = (
      "1868/1867", "listopad 1900", "13 Foo 1900", "Wednesday 15 April 1455", "2004-05",
     "from 1867", "in 1867",
     "before 1867", "by 1900", "winter of 1867", "early 1900s", "1867 and 1869",
-    "early 7 May 1867", "late May", "the 1900s", "the 2000s", "c. 1990s", "'90s",
+    "early 7 May 1867", "late May", "30–2 May 1945", "December–Feb. 1820", "10-12,000",
+    "the 1900s", "the 2000s", "c. 1990s", "'90s",
     "the 19th and 20th centuries", "0th century", "22nd century", "century", "May 68", "March 15",
     "4 July", "12/05/2003", "01.02.2003", "31/02/2003", "25/13/2003", "5/5/03", "1867-13-07", "1867-00-07",
     "30 February 1900", "29 February 1900", "31 April 1990", "32 May 1990", "0 May 1990", "00 May 1990", "0 BC",
@@ -131,17 +138,17 @@ TYPED_ALONE: dict[str, dict[ValueType | None, DateValue | QuantityValue | None]]
     "24 episodes": {"date": None, "quantity": QuantityValue("24", "episodes")},
     "5 million inhabitants": {"date": None, "quantity": QuantityValue("5000000", "inhabitants")},
     "1982 season": {"date": None, "quantity": None},
-    "1939-45": {"date": DateValue("19XX", 7), "quantity": None},
+    "1939-45": {"date": DateValue("19XX", 7, within="1939/1945"), "quantity": None},
     "1850–1920": {"date": None, "quantity": QuantityValue("1850", "", to="1920")},
     "1914 to 1918": {
-        "date": DateValue("191X", 8),
+        "date": DateValue("191X", 8, within="1914/1918"),
         "quantity": QuantityValue("1914", "", to="1918"),
     },
     "between 1921 and 1924": {
-        "date": DateValue("192X", 8),
+        "date": DateValue("192X", 8, within="1921/1924"),
         "quantity": QuantityValue("1921", "", to="1924"),
     },
-    "the 2016 -- 17 season": {"date": DateValue("201X", 8), "quantity": None},
+    "the 2016 -- 17 season": {"date": DateValue("201X", 8, within="2016/2017"), "quantity": None},
     "1,500 characters": {"date": None, "quantity": QuantityValue("1500", "characters")},
     "3 Doors": {"date": None, "quantity": None},
     "1867–1934": {"date": None, "quantity": QuantityValue("1867", "", to="1934")},
@@ -375,6 +382,17 @@ AROUND: dict[str, tuple[Any, ...] | None] = {
     "from May to |June 1940|": None,
     "in |May–June 1940|": ("1940", 9),
     "the book may and, in |June 1940|": ("1940-06", 10),
+    "(|367|–282 BC)": ("-0366", 9, True),
+    "from |336| to 323 BC": ("-0335", 9, True),
+    "about |900|–750 BC": ("-0899~", 9, True),
+    "before the end of |1907|": None,
+    "by early |2007|": None,
+    "late 1946 or early |1947|": None,
+    "d. aft. |1880|": None,
+    "built pre-|1900|": None,
+    "|December 1946| or January 1947": None,
+    "the |late 1940s| or early 1950s": None,
+    "at the end of |1907|": ("1907", 9),
     "(21 May 1744 – |5 June 1800|)": ("1800-06-05", 11),
     "at the turn of |1900|": ("1900~", 9),
     "born on |25 December 1642| (O.S.)": ("1642-12-25", 11, True),
@@ -493,9 +511,14 @@ def test_a_few_years_are_the_narrowest_time_that_has_both(
     if years >= 10 or not is_same_century:
         assert found is None
         return
+    for year in (first - 1, first, last, last + 1):
+        is_same = agree(f"{first} – {last}", str(year))
+        assert is_same == (first <= year <= last)
     is_same_decade = first // 10 == last // 10
     same = f"{first // 10}X" if is_same_decade else f"{first // 100}XX"
-    assert found == DateValue(same, 8 if is_same_decade else 7, first < 1582)
+    assert found == DateValue(
+        same, 8 if is_same_decade else 7, int(same.replace("X", "0")) < 1582, f"{first}/{last}"
+    )
 
 
 @pytest.mark.slow
@@ -575,6 +598,9 @@ SAME = [
     ("~1265", "c. 1265"),
     ("c1265", "1265"),
     ("June 23 ,1943", "23 June 1943"),
+    ("1921–24", "1921-1924"),
+    ("late 1940s", "1947"),
+    ("early 2007", "2007"),
     ("The Beatles", "Beatles"),
     ("the Beatles", "THE BEATLES"),
     ("Simon & Garfunkel", "Simon and Garfunkel"),
@@ -588,6 +614,11 @@ SAME = [
     ("Czechia", "Czech Republic"),
 ]
 DIFFERENT = [
+    ("1921–24", "1928"),
+    ("2016–17", "2011–12"),
+    ("late 1950s", "early 1950s"),
+    ("spring 2014", "autumn 2014"),
+    ("early 2007", "12 December 2007"),
     ("1867-11-08T00:00:00Z", "7 November 1867"),
     ("1867-12", "7 November 1867"),
     ("1985.5", "1985"),
