@@ -27,7 +27,7 @@ from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import is_knowledge_base
 from kbq.errors import ModelError, TrainingError
 from kbq.kilt.records import Gold
-from kbq.model.backbone import hugging_face, reading
+from kbq.model.backbone import hugging_face, reading, refuse_without_start
 from kbq.model.devices import autocast, choose_device
 from kbq.model.tokenizer import opens_sentence
 from kbq.reading.reader import Reader
@@ -121,8 +121,8 @@ def entity_finder(pipeline: str) -> FindMentions:
 
 @dataclass(frozen=True, slots=True)
 class AugmentationOutcome(Summed):
-    """Counts of paragraphs read, questions asked and kept, paragraphs with a kept question, and
-    questions with a hard negative.
+    """Counts of paragraphs read, questions asked and kept, paragraphs with a kept question,
+    questions with a hard negative, and known answers left out, whose place is missing or doubtful.
     """
 
     paragraphs: int = 0
@@ -130,6 +130,7 @@ class AugmentationOutcome(Summed):
     kept: int = 0
     paragraphs_kept: int = 0
     with_negative: int = 0
+    left_out: int = 0
 
 
 Line = dict[str, Any]
@@ -162,10 +163,14 @@ def augment(
     corpus = str(corpus)
     out = Path(out)
     done = AugmentationOutcome()
+    lines: Iterator[Line]
     if out.exists():
         raise TrainingError(f"{out} already exists: choose another file for --out")
     if options.questions is not None:
-        lines = _with_negatives(corpus, options.questions, options.negatives, device)
+        kb = _base_with_words(corpus, device)
+        passages, repairs = read_examples(options.questions)
+        done = AugmentationOutcome(left_out=repairs.lost + repairs.doubtful)
+        lines = (_mined(kb, passage, options.negatives) for passage in passages)
     elif options.triples is None:
         find = entity_finder(options.entities)
         mentions = _some_mentions(find, options.each, options.seed)
@@ -266,6 +271,7 @@ class Generator:
                 f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again"
             )
 
+        refuse_without_start(network, source)
         return cls(network.eval().to(choose_device(device)), tokenizer, prompt, beams)
 
     @torch.inference_mode()
@@ -439,13 +445,9 @@ def _answers(gold: Gold, text: str) -> list[dict[str, object]]:
 # Hard negatives
 
 
-def _with_negatives(
-    corpus: str, questions: str | Path, kind: Negatives, device: str
-) -> Iterator[Line]:
-    """Yield the passages of a training file, each question with the hard negative that is found for
-    it, if any.
-
-    Raises TrainingError if `corpus` is not a knowledge base that knows words.
+def _base_with_words(corpus: str, device: str) -> "KnowledgeBase":
+    """Open the knowledge base that negatives are looked for in. Raises TrainingError if `corpus` is
+    none, or knows no words.
     """
     from kbq.kb import KnowledgeBase  # only here: it leans on training itself
 
@@ -461,8 +463,7 @@ def _with_negatives(
             f"{corpus} has no index of words: add one with `kbq index bm25 {corpus}`"
         )
 
-    passages, _ = read_examples(questions, doubtful=True)
-    return (_mined(kb, passage, kind) for passage in passages)
+    return kb
 
 
 def _mined(kb: "KnowledgeBase", passage: Passage, kind: Negatives) -> Line:
@@ -473,7 +474,9 @@ def _mined(kb: "KnowledgeBase", passage: Passage, kind: Negatives) -> Line:
             {"text": passage.text[start:end], "answer_start": start} for start, end in query.places
         ]
         negative = _negative(kb, passage, query, kind)
-        more: Question = {} if negative is None else {"negatives": [negative]}
+        found = [] if negative is None else [negative]
+        known = [one._asdict() | {"same_phrase": True} for one in query.negatives]  # judged already
+        more: Question = {"negatives": found + known} if found or known else {}
         questions.append({"id": query.id, "question": query.text, "answers": answers, **more})
     line = _line(passage.title, passage.text, questions, len(questions))
     return line | {"group": passage.group}
@@ -493,7 +496,7 @@ def _negative(
         text = hit.context[content_start(hit.context) :]
         if normalise_answer(text) == normalise_answer(passage.text):
             continue
-        holds = any(whole_words(text, answer) for answer in query.answers)
+        holds = query.is_answered_in(text)
         if holds == (kind == "phrase"):
             negative: Question = {"title": hit.title, "context": text}
             if holds:

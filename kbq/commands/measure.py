@@ -123,7 +123,7 @@ def predict(
         as_json,
         f"{out}: {outcome.lines:,} predictions, {outcome.kept:,} of them from an earlier run",
     )
-    if chosen.note:
+    if chosen.note and options.reader is None:
         note(f"{chosen.name}: {chosen.note}")
 
 

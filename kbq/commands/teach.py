@@ -91,7 +91,7 @@ class Training:
     examples: Annotated[
         list[Path],
         typer.Argument(
-            help="SQuAD JSON, QED, MRQA, or JSON lines of passages with questions.",
+            help="SQuAD JSON, QED, MRQA, DPR, or JSON lines of passages with questions.",
             show_default=False,
         ),
     ]
@@ -399,8 +399,11 @@ def augment(
     else:
         questions = f"{outcome.with_negative:,} of {outcome.asked:,} questions with a hard negative"
     paragraphs = f"{outcome.paragraphs_kept:,} of {outcome.paragraphs:,} paragraphs"
+    left_out = ""
+    if outcome.left_out:
+        left_out = f"; {outcome.left_out:,} answers left out: not there, or at a doubtful place"
     facts = dataclasses.asdict(outcome) | {"out": str(out)}
-    tell(facts, as_json, f"{out}: {questions}, on {paragraphs}")
+    tell(facts, as_json, f"{out}: {questions}, on {paragraphs}{left_out}")
 
 
 # Outcomes

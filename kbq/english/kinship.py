@@ -57,18 +57,28 @@ def is_own_name(subject: str, value: Sequence[str]) -> bool:
     return any(name[first : first + len(words)] == words for first in range(len(name)))
 
 
-def is_other_kin(subject: str, relation: str, before: str, behind: str) -> bool:
+def is_kin_behind(subject: str, relation: str, behind: str) -> bool | None:
+    """Whether the text after a name says this relation of the subject, or another one, if it says
+    whose kin the subject is.
+
+    >>> is_kin_behind("Una Holm", "mother", ", whose daughter Una sang")
+    True
+    >>> is_kin_behind("Una Holm", "child", ", whose daughter Una sang"), is_kin_behind("Bo", "child", " and Una")
+    (False, None)
+    """
+    for form, of_whom in ((HAS_KIN, 1), (IS_KIN, 2)):
+        named = form.match(behind)
+        if named and is_own_name(subject, normalised(named["name"]).split()):
+            return relation in KINSHIP[_noun_of(named)][of_whom]
+    return None
+
+
+def is_other_kin(relation: str, before: str, behind: str) -> bool:
     """Whether the text around a name says another kinship than this relation. Two parents may be a
     couple.
     """
-    if relation == "relative":
-        return False
-    for form, of_whom in ((HAS_KIN, 1), (IS_KIN, 2)):
-        named = form.match(behind)
-        if named and _begins(named["name"], subject):
-            return relation not in KINSHIP[_noun_of(named)][of_whom]
     kin = KIN_OF.search(before)
-    if kin is None:
+    if kin is None or relation == "relative":
         return False
     allowed = KINSHIP[_noun_of(kin)][1]
     is_couple = (
@@ -80,8 +90,3 @@ def is_other_kin(subject: str, relation: str, before: str, behind: str) -> bool:
 def _noun_of(found: re.Match[str]) -> int:
     """Return the place in `KINSHIP` of the noun that a pattern found."""
     return next(number for number in range(len(KINSHIP)) if found[number + 1])
-
-
-def _begins(name: str, subject: str) -> bool:
-    """Whether a name begins as the subject's does: "Ann" or "Ann Dorn" for Ann Dorn."""
-    return normalised(name).split()[:1] == normalised(subject).split()[:1]

@@ -9,7 +9,14 @@ import re
 
 from kbq.answers import Answer
 from kbq.english.countries import ADJECTIVES
-from kbq.english.kinship import KIN_WORDS, NAME, RELATIVES, is_other_kin, is_own_name
+from kbq.english.kinship import (
+    KIN_WORDS,
+    NAME,
+    RELATIVES,
+    is_kin_behind,
+    is_other_kin,
+    is_own_name,
+)
 from kbq.text.answer_scores import normalise_answer
 from kbq.text.normal_forms import normalised
 from kbq.text.queries import Query, relation_key
@@ -161,7 +168,10 @@ def is_ruled_out(query: Query, answer: Answer) -> bool:
         return True
     if relation == "country" and is_country_of_another(answer.text, clause):
         return True
-    if is_kinship and is_other_kin(query.subject, relation, clause, behind[:CLAUSE]):
+    is_kin = is_kin_behind(query.subject, relation, behind[:CLAUSE])
+    if is_kinship and relation != "relative" and is_kin is not None:
+        return not is_kin
+    if is_kinship and is_other_kin(relation, clause, behind[:CLAUSE]):
         return not is_wife_named(query.subject, relation, behind)
     if KIN_WORDS.isdisjoint(relation.split()) and KIN_OF_VALUE.match(behind):
         return True

@@ -59,7 +59,12 @@ def read_questions(
 
     count = 0
     for number, item in items:
-        for question in _questions(item):
+        try:
+            questions = list(_questions(item))
+        except (TypeError, KeyError) as problem:
+            on_bad_line(error(f"{source}:{number}: has no list of questions ({problem!r:.60})"))
+            continue
+        for question in questions:
             count += 1
             try:
                 yield number, _kilt_record(question, count)

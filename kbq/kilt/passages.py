@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
+from math import prod
 from pathlib import Path
 
 import regex
@@ -23,6 +24,9 @@ from kbq.text.normal_forms import normal_form
 
 KS = (1, 5, 20, 100)  # depths of the top-k accuracy
 DEPTH = 20  # depth of MRR and of precision
+# Counted repeats of a regular expression, {9} or {0,9}, and how often they may repeat in all.
+REPEATS = regex.compile(r"\{\s*([0-9]*)\s*,?\s*([0-9]*)\s*\}")
+MOST_REPEATS = 100_000
 SLOW = 0.5  # CPU seconds that a regular expression may take for a text
 # Tokens of DrQA: runs, or single characters.
 WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
@@ -106,7 +110,15 @@ class Patterns:
         self.slow: list[str] = []
 
     def add(self, pattern: str) -> None:
-        """Compile an answer. Raises UnfitError if it is no regular expression."""
+        """Compile an answer. Raises UnfitError if it is no regular expression, or would take more
+        memory than anybody has.
+        """
+        counts = [max(int(count or 0) for count in pair) for pair in REPEATS.findall(pattern)]
+        if prod(count for count in counts if count) > MOST_REPEATS:
+            raise records.UnfitError(
+                f"has the answer {pattern!r:.80}, which repeats its parts more than "
+                f"{MOST_REPEATS:,} times: write * or + instead"
+            )
         try:
             self._compiled[pattern] = regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
         except regex.error as error:

@@ -210,10 +210,10 @@ class Predictor:
                     continue
 
             if not isinstance(text, str) or not identity:
-                problems.append(
-                    f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write "
-                    "KILT records"
-                )
+                missing = "id: write KILT records"
+                if not isinstance(text, str):
+                    missing = "input: write KILT records, or give TriviaQA's file with --questions"
+                problems.append(f"{path}:{number}: no {missing}")
                 continue
 
             if identity in lines:

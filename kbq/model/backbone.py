@@ -259,6 +259,16 @@ def empty_backbone(folder: Path) -> Any:
         return without_pooler(library.AutoModel.from_config(described, trust_remote_code=False))
 
 
+def refuse_without_start(network: Any, source: str | Path) -> None:
+    """Raise ModelError if a sequence-to-sequence network does not say how a text begins."""
+    configs = network.generation_config, network.config
+    if all(getattr(config, "decoder_start_token_id", None) is None for config in configs):
+        raise ModelError(
+            f"{source} names no decoder start token, with which an answer begins: add "
+            "decoder_start_token_id to its config.json"
+        )
+
+
 def refuse_other_size(folder: Path) -> None:
     """Raise ModelError if a configuration is damaged, or has more or far fewer weights than lie
     beside it.

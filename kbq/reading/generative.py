@@ -16,7 +16,13 @@ from torch import Tensor
 
 from kbq.answers import Answer
 from kbq.errors import ModelError, QueryError
-from kbq.model.backbone import hugging_face, model_folder, readable_checkpoint, reading
+from kbq.model.backbone import (
+    hugging_face,
+    model_folder,
+    readable_checkpoint,
+    reading,
+    refuse_without_start,
+)
 from kbq.model.devices import autocast, choose_device
 from kbq.model.model_folder import CONFIG
 from kbq.model.queries import check_query
@@ -62,12 +68,7 @@ class GenerativeReader:
         self.network = network
         self.tokenizer = tokenizer
         self.source = source
-        configs = network.generation_config, network.config
-        if all(getattr(config, "decoder_start_token_id", None) is None for config in configs):
-            raise ModelError(
-                f"{source} names no decoder start token, with which an answer begins: add "
-                "decoder_start_token_id to its config.json"
-            )
+        refuse_without_start(network, source)
         self.query_tokenizer = PromptTokenizer(tokenizer)
 
     @classmethod

@@ -54,7 +54,7 @@ class Negative(NamedTuple):
     """A passage that does not answer a query, though it looks as if it did."""
 
     title: str
-    text: str
+    context: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,17 @@ class TrainingQuery:
     places: tuple[tuple[int, int], ...]
     answers: tuple[str, ...]
     negatives: tuple[Negative, ...] = ()
+    # Every answer of the file, also those not in the passage.
+    aliases: tuple[str, ...] = field(default=(), compare=False)
+
+    def is_answered_in(self, text: str) -> bool:
+        """Whether a text holds an answer, perhaps in other capitals."""
+        return holds_any(text, (*self.answers, *self.aliases))
+
+
+def holds_any(text: str, answers: Iterable[str]) -> bool:
+    """Whether a text holds an answer as whole words, in any capitals."""
+    return any(whole_words(text, one, in_any_case=True) for one in answers if one.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +143,9 @@ def read_examples(files: Files, doubtful: bool = False) -> tuple[list[Passage], 
                 answered = tuple(query for query in queries if query)
                 if answered:
                     passages.append(Passage(clean_text(title), text, answered, group))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise TrainingError(
-                f"{path} is neither SQuAD JSON, QED, MRQA nor JSON lines of passages with "
+                f"{path} is neither SQuAD JSON, QED, MRQA, DPR nor JSON lines of passages with "
                 f"questions: {type(error).__name__} {error}"
             ) from None
 
@@ -241,6 +252,8 @@ def _dpr(record: Any) -> RawPassage:
     """Read a record of DPR's files: the first positive passage is the one that answers the
     question.
     """
+    if not record["positive_ctxs"]:
+        raise ValueError(f"the question {record['question']!r:.60} has no positive passage")
     passage = record["positive_ctxs"][0]
     return passage["title"], passage["text"], passage["title"], _with_answers([record])
 
@@ -288,6 +301,7 @@ def _query(
         repairs["doubtful"] += 1
         return None
 
+    repairs["lost"] += not expected_answers  # none is stated, as in SQuAD 2.0
     places: dict[tuple[int, int], None] = {}  # each once
     answers = []
     for answer, expected in expected_answers:
@@ -310,10 +324,11 @@ def _query(
     if not places:
         return None
     query_text = clean_text(question["question"])
-    negatives = tuple(_negatives(question, [answer for answer, _ in expected_answers], repairs))
+    aliases = tuple(answer for answer, _ in expected_answers)
+    negatives = tuple(_negatives(question, aliases, repairs))
 
     return TrainingQuery(
-        str(question.get("id", "")), query_text, tuple(places), tuple(answers), negatives
+        str(question.get("id", "")), query_text, tuple(places), tuple(answers), negatives, aliases
     )
 
 
@@ -333,14 +348,17 @@ def _negatives(
     out.
     """
     for context in question.get("negatives", question.get("hard_negative_ctxs", ())):
+        if not isinstance(context, dict) or not {"context", "text"} & set(context):
+            raise ValueError(
+                f"the question {question['question']!r:.60} has a negative that is no passage: "
+                'write {"title", "context"}'
+            )
         title = clean_text(context.get("title", ""))
         if "context" in context:
             text = clean_text(context["context"])
         else:
             text = clean_text(context["text"])
-        if not context.get("same_phrase") and any(
-            whole_words(text, answer) for answer in answers if answer.strip()
-        ):
+        if not context.get("same_phrase") and holds_any(text, answers):
             repairs["answering"] += 1
         else:
             yield Negative(title, text)
@@ -489,10 +507,11 @@ def prepare(
 
 def _first_negative(tokenizer: Any, query: TrainingQuery, shape: WindowShape) -> Iterator[Window]:
     """Yield the windows of a query's first hard negative: one for each question, as in the paper."""
-    for negative in query.negatives[:1]:
-        title, text = tokenize(tokenizer, [negative.title, negative.text])
+    for negative in query.negatives:
+        title, text = tokenize(tokenizer, [negative.title, negative.context])
         if text.ids:
             yield from windows(tokenizer, title.ids, text, shape)
+            return
 
 
 def refuse_unreadable(

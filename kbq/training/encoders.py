@@ -376,7 +376,8 @@ def _initial_model(init: str, config: ModelConfig) -> Model:
     model = Model.open(init, "cpu")
     if model.config.shared_query_encoder > config.shared_query_encoder:
         raise TrainingError(
-            f"{init} has one query encoder with two heads: leave out --two-query-encoders"
+            f"{init} has one query encoder with two heads: leave out --two-query-encoders, and "
+            "--recipe paper, which asks for two, or begin with another --init"
         )
     model.config = dataclasses.replace(model.config, base="")
     return model

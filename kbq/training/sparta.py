@@ -117,7 +117,13 @@ def _initial_model(init: str, marked: bool, settings: SpartaSettings) -> tuple[S
     """Open the model to train, or make a new one; also return whether it is new."""
     if not (Path(init) / SPARTA).exists():
         usual = 128 if marked else 256  # marked: one sentence
-        window = WindowShape(length=settings.window or usual, overlap=0)
+        try:
+            window = WindowShape(length=settings.window or usual, overlap=0)
+        except ValueError:
+            raise TrainingError(
+                f"a window of {settings.window} tokens has no room for a sentence: give --window "
+                f"{usual}"
+            ) from None
         return SpartaModel.new(
             init, SpartaConfig(window, marked, all_tokens=settings.all_tokens)
         ), True

@@ -312,7 +312,7 @@ def _refuse_contradictions(lessons: Sequence[Lesson]) -> None:
     first: dict[str, Lesson] = {}
     for lesson in lessons:
         for gold in lesson.golds:
-            other = first.setdefault(gold.input or "", lesson)
+            other = first.setdefault(" ".join((gold.input or "").split()), lesson)
             if other.taught.objective != lesson.taught.objective:
                 raise TrainingError(
                     f"{gold.input!r:.60} is in {other.taught.path} with the objective "

@@ -1,6 +1,7 @@
 """Augmentation, whole: what the reader answers likewise is kept."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from kbq.augmentation.augment import AugmentationOutcome
 from kbq.augmentation.options import AugmentOptions
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
-from kbq.errors import KbqError, TrainingError
+from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.training.batches import Repairs, read_examples
@@ -214,6 +215,42 @@ def test_known_questions_get_hard_negatives(
         (passage,), repairs = read_examples(out)
         assert passage.queries[0].negatives == ((expected["title"], expected["context"]),)
         assert repairs.answering == 0
+
+
+def test_negatives_hold_no_alias_and_join_those_that_are_known(
+    model: Model, write_json_lines: Callable[..., Path], tmp_path: Path
+) -> None:
+    texts = ["Marie was born in Warsaw", "Marie was born in MARIE by the river", "Marie was born"]
+    pages = [
+        Page(str(number), f"Page {number}", (Paragraph(0, text),))
+        for number, text in enumerate(texts)
+    ]
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model, device="cpu")
+    places = [{"text": "Warsaw", "answer_start": 18}, {"text": "river", "answer_start": None}]
+    known = {"title": "K", "context": "the city"}
+    asked = {"id": "7", "question": "Marie was born in", "answers": places, "negatives": [known]}
+    doubtful = asked | {"id": "8", "start_inferred": True}
+    file = write_json_lines(
+        "known.jsonl", {"title": "T", "context": texts[0], "questions": [asked, doubtful]}
+    )
+    out = tmp_path / "out.jsonl"
+    outcome = augment(kb.folder, out, questions=file, negatives="bm25", device="cpu")
+    (line,) = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    (written,) = line["questions"]
+    assert [negative["context"] for negative in written["negatives"]] == [texts[2], "the city"]
+    assert (outcome.asked, outcome.left_out) == (1, 2)
+
+
+def test_a_generator_must_say_how_a_question_begins(
+    asked: Asked, generator: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(generator, tmp_path / "t5")
+    for name in ("config.json", "generation_config.json"):
+        facts = json.loads((folder / name).read_text("utf-8"))
+        facts.pop("decoder_start_token_id", None)
+        (folder / name).write_text(json.dumps(facts), "utf-8")
+    with pytest.raises(ModelError, match="t5 names no decoder start token, with which an answer"):
+        augment(**asked | {"generator": str(folder)})
 
 
 def test_negatives_are_looked_for_in_a_knowledge_base(corpus: Path, tmp_path: Path) -> None:

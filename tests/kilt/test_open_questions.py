@@ -15,6 +15,7 @@ from kbq.errors import EvaluationError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.kilt.open_questions import has_open_questions, questions_by_id, read_questions
 from kbq.kilt.passages import Judging, Patterns, evaluate_passages, read_candidates
+from kbq.kilt.records import UnfitError
 from kbq.training.batches import read_examples
 from kbq.tuning.triples import read_triples
 
@@ -81,6 +82,9 @@ def test_records_of_kilt_stay_as_they_are(write: Write) -> None:
         ('{"data": [{"question": "a?"', "is not JSON"),
         ('{"data": [7]}', "must be a list of questions"),
         ('{"data": [{"question": "a?", "answers": [7]}]}', ":1: is no question with its answers"),
+        ('{"data": [{"paragraphs": null}]}', ":1: has no list of questions"),
+        ('{"data": [{"paragraphs": [{"context": "x"}]}]}', ":1: has no list of questions"),
+        ('{"data": [{"qas": null}]}', ":1: has no list of questions"),
     ],
 )
 def test_what_is_no_question_set_is_one_sentence(text: str, message: str, tmp_path: Path) -> None:
@@ -133,6 +137,20 @@ def test_patterns_that_do_not_compile_are_named(write: Write) -> None:
     gold = write("gold", {"id": "q1", "question": "when?", "answer": "18[67"})
     with pytest.raises(EvaluationError, match=r"has the answer '18\[67', no regular expression"):
         evaluate_passages(predictions(write, "1867"), gold, judging=Judging(Patterns()))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_refused"),
+    [("((((a|b){900}){900}){900}){900}", True), ("(a{2,9}){0,3}b{4}", False)],
+)
+def test_a_pattern_larger_than_memory_is_refused(pattern: str, is_refused: bool) -> None:
+    patterns = Patterns()
+    if not is_refused:
+        patterns.add(pattern)
+        assert patterns.found("aaaabbbb", [pattern])
+        return
+    with pytest.raises(UnfitError, match="repeats its parts more than 100,000 times: write"):
+        patterns.add(pattern)
 
 
 def test_a_pattern_that_backtracks_for_ever_counts_as_absent(write: Write) -> None:

@@ -97,7 +97,7 @@ def test_formats(content: str, passage: Passage, tmp_path: Path) -> None:
         (question("", 18), None, Repairs(lost=1)),
         (question(" ", 5), None, Repairs(lost=1)),
         (question("Warsaw", 18, start_inferred=True), None, Repairs(doubtful=1)),
-        (question("Warsaw", 18, answers=[]), None, Repairs()),
+        (question("Warsaw", 18, answers=[]), None, Repairs(lost=1)),
         (question("", 0, answers=["Poland"]), ((39, 45),), Repairs(placed=1)),
         (question("", 0, answers=["Pol"]), None, Repairs(lost=1)),  # a part of a word
         (question("", 0, answers=["Warsaw"]), None, Repairs(doubtful=1)),  # where of the two?
@@ -175,6 +175,13 @@ def test_lines_of_one_passage_are_merged_and_files_are_chained(tmp_path: Path) -
     assert repairs == Repairs(right=4)
 
 
+def test_questions_without_an_answer_are_counted(tmp_path: Path) -> None:
+    impossible = question("Warsaw", 18) | {"answers": []}
+    (tmp_path / "a").write_text(json.dumps(squad(question("Warsaw", 18), impossible)))
+    passages, repairs = read_examples(tmp_path / "a")
+    assert (len(passages[0].queries), repairs) == (1, Repairs(right=1, lost=1))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -182,8 +189,8 @@ def test_lines_of_one_passage_are_merged_and_files_are_chained(tmp_path: Path) -
         (b"", "examples: no passage has a question with an answer in it"),
         (b"\n\n", "no passage has a question"),
         (json.dumps(squad()).encode(), "no passage has a question"),
-        (b'{"data": [', "examples is neither SQuAD JSON, QED, MRQA nor JSON lines"),
-        (b'{"data": 7}', "examples is neither SQuAD JSON, QED, MRQA nor JSON lines"),
+        (b'{"data": [', "examples is neither SQuAD JSON, QED, MRQA, DPR nor JSON lines"),
+        (b'{"data": 7}', "examples is neither SQuAD JSON, QED, MRQA, DPR nor JSON lines"),
         (b'{"text": "x"}', "examples:1: 'context' is missing, there are text: write"),
         (
             b'{"context": "x", "questions": 5}',
@@ -203,6 +210,11 @@ def test_lines_of_one_passage_are_merged_and_files_are_chained(tmp_path: Path) -
         (
             b'{"context": "x", "question": 5, "answers": [{"text": "x", "answer_start": 0}]}',
             "is neither SQuAD JSON",
+        ),
+        (b'[{"question": "?", "answers": ["x"], "positive_ctxs": []}]', "has no positive passage"),
+        (
+            json.dumps(PLAIN | {"questions": [question("Warsaw", 18, negatives=["x"])]}).encode(),
+            "the question 'Where\\?' has a negative that is no passage: write",
         ),
         (b"[]", "examples: no passage has a question with an answer in it"),
         (b"no JSON", "examples has no lines of JSON, as it begins with 'no JSON'"),

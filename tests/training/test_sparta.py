@@ -231,6 +231,21 @@ def test_half_of_the_drawn_negatives_are_near_by() -> None:
     assert few.sum(dim=1).tolist() == [9 + 20] * 40
 
 
+def test_a_window_without_room_is_refused(
+    examples_file: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        TrainingError, match="2 tokens has no room for a sentence: give window=… 128"
+    ):
+        train_sparta(
+            examples_file,
+            tmp_path / "out",
+            str(checkpoint),
+            marked=True,
+            settings=SpartaSettings(window=2),
+        )
+
+
 def test_all_tokens_need_marked_sentences(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(
         TrainingError,
