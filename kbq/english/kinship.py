@@ -66,6 +66,8 @@ def is_kin_behind(subject: str, relation: str, behind: str) -> bool | None:
     >>> is_kin_behind("Una Holm", "child", ", whose daughter Una sang"), is_kin_behind("Bo", "child", " and Una")
     (False, None)
     """
+    if relation == "relative":
+        return None
     for form, of_whom in ((HAS_KIN, 1), (IS_KIN, 2)):
         named = form.match(behind)
         if named and is_own_name(subject, normalised(named["name"]).split()):

@@ -168,11 +168,12 @@ def is_ruled_out(query: Query, answer: Answer) -> bool:
         return True
     if relation == "country" and is_country_of_another(answer.text, clause):
         return True
-    is_kin = is_kin_behind(query.subject, relation, behind[:CLAUSE])
-    if is_kinship and relation != "relative" and is_kin is not None:
-        return not is_kin
-    if is_kinship and is_other_kin(relation, clause, behind[:CLAUSE]):
-        return not is_wife_named(query.subject, relation, behind)
+    if is_kinship:
+        is_kin = is_kin_behind(query.subject, relation, behind[:CLAUSE])
+        if is_kin is not None:
+            return not is_kin
+        if is_other_kin(relation, clause, behind[:CLAUSE]):
+            return not is_wife_named(query.subject, relation, behind)
     if KIN_WORDS.isdisjoint(relation.split()) and KIN_OF_VALUE.match(behind):
         return True
     return is_said_of_another(query.subject, relation, sentence, behind, is_kinship)
