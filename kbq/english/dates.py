@@ -253,9 +253,10 @@ _YEARS = re.compile(  # 1921–24; from 1921 to 1924; between 1921 and 1924; the
     re.I,
 )
 
-# Years of a span, of which either is no date alone: 1940–41.
+# Years of a span, of which either is no date alone: 1940–41; between 1921 and 1924.
 _TWO_OF_A_SPAN = re.compile(
     r"(?<![\w./:–—-])[12][0-9]{3}[–-](?:1[3-9]|[2-9][0-9])(?![\w–-]|[./:][0-9])"
+    r"|\bbetween [12][0-9]{3} and [12][0-9]{3}(?![\w–-])"
 )
 
 _LONGEST_SPAN = 10  # years; a life is longer, as a rule

@@ -425,7 +425,7 @@ class Decider:
         whole = WHOLE.get(relation.type or "")
         if whole is not None:
             said = [
-                answer if _ends_a_span(answer, relation) else self._shaped(answer, whole, decided)
+                answer if _bounds_a_span(answer, relation) else self._shaped(answer, whole, decided)
                 for answer in said
             ]
         if relation.values == "many":
@@ -684,12 +684,14 @@ def _is_part(answer: Answer, whole: Answer) -> bool:
     return is_inside and (answer.probability or 0.0) <= (whole.probability or 0.0)
 
 
-def _ends_a_span(answer: Answer, relation: Relation) -> bool:
-    """Whether an answer is the end of a span, and asked for: it stays as it is. Its start may have
-    no year of its own.
+def _bounds_a_span(answer: Answer, relation: Relation) -> bool:
+    """Whether an answer is the start or the end of a span, whichever is asked for, with its year:
+    it stays as it is.
     """
     bound = BOUND_OF_TIME.get(relation.property)
-    return bound is ENDS_A_SPAN and bool(bound.search(answer.context, 0, answer.start))
+    if bound is None or not bound.search(answer.context, 0, answer.start):
+        return False
+    return normal_form(answer.text, "date") is not None
 
 
 def _exact_dates(values: Sequence[_Value], accepted: Collection[str]) -> list[_Value]:

@@ -521,6 +521,18 @@ def test_a_few_years_are_the_narrowest_time_that_has_both(
     )
 
 
+def test_a_year_of_a_span_is_read_with_the_other() -> None:
+    text = "Built between 1921 and 1924, burnt in 1940–41, (1850–1920)."
+    for year, whole in (
+        ("1921", "between 1921 and 1924"),
+        ("1924", "between 1921 and 1924"),
+        ("1940", "1940–41"),
+        ("1850", "1850"),
+    ):
+        start = text.index(year)
+        assert text[slice(*date_around(text, start, start + len(year)))] == whole
+
+
 @pytest.mark.slow
 def test_dateparser_reads_the_same_days() -> None:
     """Random days in forms that it knows; it reads weekdays that are wrong, and 2-digit years."""
