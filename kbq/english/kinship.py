@@ -36,7 +36,8 @@ KIN_OF = re.compile(  # perhaps with words and titles before the name: "son of t
 )
 # Text after a name whose kin is named: ", whose daughter Ann"; "'s son-in-law, Bo"; ". Their son Bo".
 HAS_KIN = re.compile(
-    rf"(?:,?\s(?:and\s|with\s)?(?:whose|his|her|their)|\.\sTheir|['’]s?)\s(?:[a-z]+\s){{0,2}}?{_NOUNS},?\s(?P<name>{NAME})"
+    r"(?:,?\s(?:and\s|with\s)?(?:whose|his|her|their)|\.\sTheir|['’]s?)"
+    rf"\s(?:[a-z]+\s){{0,2}}?{_NOUNS},?\s(?P<name>{NAME})"
 )
 # Text after a name that is somebody's kin: ", was a cousin of Ann".
 IS_KIN = re.compile(
@@ -70,7 +71,8 @@ def is_kin_behind(subject: str, relation: str, behind: str) -> bool | None:
         return None
     for form, of_whom in ((HAS_KIN, 1), (IS_KIN, 2)):
         named = form.match(behind)
-        if named and is_own_name(subject, normalised(named["name"]).split()):
+        name = normalised(named["name"]).split() if named else []
+        if named and name and is_own_name(subject, name):
             return relation in KINSHIP[_noun_of(named)][of_whom]
     return None
 
