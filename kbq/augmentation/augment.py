@@ -25,9 +25,9 @@ from kbq.augmentation.options import AugmentOptions, Negatives
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import is_knowledge_base
-from kbq.errors import ModelError, TrainingError
+from kbq.errors import TrainingError
 from kbq.kilt.records import Gold
-from kbq.model.backbone import hugging_face, reading, refuse_without_start
+from kbq.model.backbone import sequence_to_sequence
 from kbq.model.devices import autocast, choose_device
 from kbq.model.tokenizer import opens_sentence
 from kbq.reading.reader import Reader
@@ -259,20 +259,8 @@ class Generator:
 
         if "the answer" not in filled:
             raise TrainingError(f"--prompt {prompt!r} does not hold {{answer}}")
-        library = hugging_face()
-        with reading(source, "is not a sequence-to-sequence checkpoint that transformers can read"):
-            network, facts = library.AutoModelForSeq2SeqLM.from_pretrained(
-                source, trust_remote_code=False, weights_only=True, output_loading_info=True
-            )
-            tokenizer = library.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-
-        if facts["missing_keys"]:
-            raise ModelError(
-                f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again"
-            )
-
-        refuse_without_start(network, source)
-        return cls(network.eval().to(choose_device(device)), tokenizer, prompt, beams)
+        network, tokenizer = sequence_to_sequence(source, source)
+        return cls(network.to(choose_device(device)), tokenizer, prompt, beams)
 
     @torch.inference_mode()
     def questions(self, marked: Sequence[Marked]) -> list[str]:

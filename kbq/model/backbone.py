@@ -46,6 +46,7 @@ from kbq.storage.writing import writing_to
 # Bytes that may be stored for a number of a network, and beside them.
 MOST_STORED = 16
 ADVICE = ": give `default`, a folder, or a name on the hub such as owner/name"
+NO_SEQUENCES = "is not a sequence-to-sequence checkpoint that transformers can read"
 BESIDE = 2**24
 # Prefix of the names of an encoder's weights.
 ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}
@@ -259,14 +260,32 @@ def empty_backbone(folder: Path) -> Any:
         return without_pooler(library.AutoModel.from_config(described, trust_remote_code=False))
 
 
-def refuse_without_start(network: Any, source: str | Path) -> None:
-    """Raise ModelError if a sequence-to-sequence network does not say how a text begins."""
+def sequence_to_sequence(checkpoint: str, source: str) -> tuple[Any, Any]:
+    """Return the network and the tokenizer of a sequence-to-sequence checkpoint: a folder or a hub
+    name, which messages call `source`.
+
+    Raises ModelError if it is damaged, of another kind, or does not say how a text begins.
+    """
+    library = hugging_face()
+    with reading(source, NO_SEQUENCES):
+        network, facts = library.AutoModelForSeq2SeqLM.from_pretrained(
+            checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
+        )
+        tokenizer = library.AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
+
+    if facts["missing_keys"]:
+        raise ModelError(
+            f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again"
+        )
+
     configs = network.generation_config, network.config
     if all(getattr(config, "decoder_start_token_id", None) is None for config in configs):
         raise ModelError(
             f"{source} names no decoder start token, with which an answer begins: add "
             "decoder_start_token_id to its config.json"
         )
+
+    return network.eval(), tokenizer
 
 
 def refuse_other_size(folder: Path) -> None:

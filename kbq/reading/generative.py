@@ -17,11 +17,12 @@ from torch import Tensor
 from kbq.answers import Answer
 from kbq.errors import ModelError, QueryError
 from kbq.model.backbone import (
+    NO_SEQUENCES,
     hugging_face,
     model_folder,
     readable_checkpoint,
     reading,
-    refuse_without_start,
+    sequence_to_sequence,
 )
 from kbq.model.devices import autocast, choose_device
 from kbq.model.model_folder import CONFIG
@@ -64,11 +65,9 @@ class GenerativeReader:
     """A sequence-to-sequence network with its tokenizer, on one device."""
 
     def __init__(self, network: Any, tokenizer: Any, source: str) -> None:
-        """Raises ModelError if the checkpoint does not say how an answer begins."""
         self.network = network
         self.tokenizer = tokenizer
         self.source = source
-        refuse_without_start(network, source)
         self.query_tokenizer = PromptTokenizer(tokenizer)
 
     @classmethod
@@ -77,20 +76,9 @@ class GenerativeReader:
         free.
         """
         refuse_too_large(folder, source)
-        library = hugging_face()
-        problem = "is not a sequence-to-sequence checkpoint that transformers can read"
-        with reading(source, problem), readable_checkpoint(folder) as checkpoint:
-            network, facts = library.AutoModelForSeq2SeqLM.from_pretrained(
-                checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
-            )
-            tokenizer = library.AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
-
-        if facts["missing_keys"]:
-            raise ModelError(
-                f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again"
-            )
-
-        return cls(network.eval().to(choose_device(device)), tokenizer, source)
+        with reading(source, NO_SEQUENCES), readable_checkpoint(folder) as checkpoint:
+            network, tokenizer = sequence_to_sequence(checkpoint, source)
+        return cls(network.to(choose_device(device)), tokenizer, source)
 
     def fingerprint(self) -> str:
         """Return a digest of the weights."""
