@@ -78,12 +78,13 @@ class FinetuningSettings(StepSettings):
         return "kilt" if answer == "phrase" else "page"
 
 
-# Section 4.5 and appendix D of arXiv 2012.12624: of all epochs the best one on the dev queries is
-# kept.
+# Section 4.5, Eq. 11 and appendix D of arXiv 2012.12624: of all epochs the best one on the dev
+# queries is kept.
 PAPER_TUNING = FinetuningSettings(
     learning_rate=3e-5,
     warmup=0.0,
     objective="phrase",
+    terms="joint",
     k=100,
     epochs=10,
     patience=10,

@@ -70,8 +70,8 @@ def test_tuning_by_the_paper(run: Run, given: dict[str, Any], tmp_path: Path) ->
         **{name: given[name] for name in FinetuningSettings.__dataclass_fields__}
     )
     assert found == FinetuningSettings(
-        learning_rate=3e-5, warmup=0.0, objective="phrase", k=50, epochs=10, patience=10, batch=12, keep=0.0,
-        random_sample=True,
+        learning_rate=3e-5, warmup=0.0, objective="phrase", terms="joint", k=50, epochs=10, patience=10,
+        batch=12, keep=0.0, random_sample=True,
     )  # fmt: skip
     assert given["examples"] == 5000
     assert PAPER_TUNING.k == 100
