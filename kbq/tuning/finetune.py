@@ -103,6 +103,12 @@ class FinetuningOutcome:
         """The number of the epoch that was kept; 0: the query encoder stays as it was."""
         return best_epoch(self.scores)
 
+    def facts(self) -> dict[str, object]:
+        """Return everything but the folder, which may move."""
+        facts = dataclasses.asdict(self)
+        del facts["out"]
+        return facts
+
     def __fspath__(self) -> str:
         return str(self.out)
 
@@ -178,89 +184,47 @@ def finetune(
             for taught_task in taught
         ]
         _refuse_contradictions(lessons)
-        digests = [_named_digest(item.path) for item in taught]
-        tasks = ", ".join(item.task.name for item in taught)
         facts: dict[str, object] = {
             "command": command,
             "begun_with": kb.model.config.query_fingerprint,
-            "triples": digests if digests[1:] else digests[0],
-            "examples": examples,
-            "dev": None if dev is None else _named_digest(dev),
-            "task": tasks,
+            **_facts_of_files(taught, dev, examples),
         }
         torch.manual_seed(settings.seed)
-        if settings.k > kb.manifest.counts.rows:
-            note(
-                f"k is {settings.k}, the knowledge base holds {kb.manifest.counts.rows} phrases: "
-                "all of them compete"
-            )
-
+        _note_few_phrases(kb, settings, note)
         labeller = Labeller(kb.shards, _gold_pages(lessons))
         parts, reach = _prepared(lessons, kb, labeller, note)
-        # This many of each file: those of smaller ones come several times.
-        most = max(map(len, parts))
-        queries = [query for part in parts for query in islice(cycle(part), most)]
         scorer = _dev_scorer(lessons, kb, labeller, note)
-        tasks_before = scorer.by_task() if lessons[1:] else {}
-        scored = _scored_with_words(kb, scorer, report_stage)
-        begun = time.monotonic()
-        passes = max(1, min(MOST_PASSES, ENOUGH // len(queries)))
-        distillation = _distillation(kb, queries, settings, report_stage)
-        tuner = Finetuner(
-            kb, labeller, passes * queries, settings, scorer.score, distillation, scorer.digest
-        )
-        _report_estimate(
-            tuner, settings, distillation, scored.seconds, time.monotonic() - begun, report_stage
-        )
+        before = _before_tuning(kb, scorer, lessons, report_stage)
+
+        tuner = _finetuner(kb, labeller, parts, settings, scorer, before, report_stage)
         tuner.run(folder / "checkpoint.pt", report)
         factor, hybrid_score = _weigh_words(kb, scorer, report_stage)
-        reranker: Sequence[float] = ()
-        pairs = zip(lessons, parts, strict=True)
-        learned = [
-            query.gold
-            for one, part in pairs
-            if one.taught.task.answer == "phrase"
-            for query in part
-        ]
-        phrase_dev = scorer.asked("phrase")
-        if learned and settings.keep < 1 and kb.reranking.n_reranked(SearchOptions()):
-            report_stage("judge of relations", 0, len(learned))
-            reranker = _teach_reranker(kb, untuned, learned, phrase_dev, settings.seed)
-
-        answered = []
-        if phrase_dev:
-            answered = _answered(kb, phrase_dev, report_stage)
-        tasks_after = scorer.by_task() if lessons[1:] else {}
-        shares_found = [count / len(tuner.queries) for count in tuner.found]
-        by_task = {name: _percent([tasks_before[name], tasks_after[name]]) for name in tasks_before}
+        learned = _phrase_golds(lessons, parts)
+        reranker = _teach_reranker(kb, untuned, learned, scorer, settings, report_stage)
+        answered = _answered(kb, scorer.asked("phrase"), report_stage)
+        after = scorer.by_task() if before.by_task else {}
+        by_task = {name: _percent([share, after[name]]) for name, share in before.by_task.items()}
         scores = _percent(tuner.scores)
         agreements = _percent(tuner.agreements)
+        found = _percent([count / len(tuner.queries) for count in tuner.found])
+        passes = _passes(parts)
+        steps = tuner.optimizer.done
+        measure = scorer.measure
         outcome = FinetuningOutcome(
-            out,
-            reach,
-            len(scorer),
-            scorer.measure,
-            scores,
-            agreements,
-            _percent(shares_found),
-            passes,
-            tuner.optimizer.done,
-            factor,
-            hybrid_score,
-            scored.percent,
-            reranker,
-            len(answered),
-            by_task,
-        )
-        golds = [gold for lesson in lessons for gold in lesson.golds]
-        outcome_facts = dataclasses.asdict(outcome)
-        del outcome_facts["out"]
+            out, reach, len(scorer), measure, scores, agreements, found, passes, steps,
+            lexical_factor=factor,
+            hybrid_score=hybrid_score,
+            hybrid_before=before.with_words,
+            reranker=reranker,
+            calibrated_on=len(answered),
+            tasks=by_task,
+        )  # fmt: skip
         facts |= {
-            "relations": _tuned_relations(kb, golds, outcome),
+            "relations": _tuned_relations(kb, lessons, outcome),
             "corpora": kb.manifest.corpora,
             "index": kb.index.kind,
             "settings": dataclasses.asdict(settings),
-            "outcome": outcome_facts,
+            "outcome": outcome.facts(),
             "versions": versions(),
         }
         _save(kb, folder / "model", facts, answered)
@@ -284,6 +248,23 @@ def _gold_pages(lessons: Sequence[Lesson]) -> set[str]:
         for gold in [*lesson.golds, *lesson.dev_golds]:
             pages.update(pages_of(gold))
     return pages
+
+
+def _facts_of_files(taught: Sequence[Taught], dev: Path | None, examples: int) -> dict[str, object]:
+    """Return what `kbq.json` says of the triples: names and digests as they are before tuning."""
+    digests = [_named_digest(item.path) for item in taught]
+    return {
+        "triples": digests if digests[1:] else digests[0],
+        "examples": examples,
+        "dev": None if dev is None else _named_digest(dev),
+        "task": ", ".join(item.task.name for item in taught),
+    }
+
+
+def _note_few_phrases(kb: Searcher, settings: FinetuningSettings, note: Note) -> None:
+    rows = kb.manifest.counts.rows
+    if settings.k > rows:
+        note(f"k is {settings.k}, the knowledge base holds {rows} phrases: all of them compete")
 
 
 def _named_digest(path: Path) -> dict[str, str]:
@@ -353,21 +334,71 @@ def _dev_scorer(
     return DevScorer(asked, kb)
 
 
-class _Scored(NamedTuple):
-    percent: float | None  # percent of dev queries with words; None: there are no words
+class _Before(NamedTuple):
+    """The scores of the dev queries before tuning."""
+
+    with_words: float | None  # percent; None: there are no words
+    by_task: Mapping[str, float]  # shares of several tasks; of one alone: none
     seconds: float
 
 
-def _scored_with_words(kb: Searcher, scorer: DevScorer, report: Report) -> _Scored:
+def _before_tuning(
+    kb: Searcher, scorer: DevScorer, lessons: Sequence[Lesson], report: Report
+) -> _Before:
+    by_task = scorer.by_task() if len(lessons) > 1 else {}
     begun = time.monotonic()
     report("dev queries before tuning", 0, len(scorer))
-    score = None
+    with_words = None
     if kb.words:
-        score = scorer.values(hybrid(kb.model.config.lexical_factor)).mean()
-    percentage = None
-    if score is not None:
-        percentage = _percent([float(score)])[0]
-    return _Scored(percentage, time.monotonic() - begun)
+        share = scorer.values(hybrid(kb.model.config.lexical_factor)).mean()
+        with_words = round(100 * float(share), 2)
+    return _Before(with_words, by_task, time.monotonic() - begun)
+
+
+def _finetuner(
+    kb: Searcher,
+    labeller: Labeller,
+    parts: Sequence[Sequence[PreparedQuery]],
+    settings: FinetuningSettings,
+    scorer: DevScorer,
+    before: _Before,
+    report: Report,
+) -> Finetuner:
+    """Return what tunes on as many queries of each part, and report about how long it takes."""
+    most = max(map(len, parts))  # queries of smaller parts come several times
+    queries = [query for part in parts for query in islice(cycle(part), most)]
+    begun = time.monotonic()
+    distillation = _distillation(kb, queries, settings, report)
+    tuner = Finetuner(
+        kb,
+        labeller,
+        _passes(parts) * queries,
+        settings,
+        scorer.score,
+        distillation,
+        scorer.digest,
+    )
+    seconds = time.monotonic() - begun
+    _report_estimate(tuner, settings, distillation, before.seconds, seconds, report)
+    return tuner
+
+
+def _passes(parts: Sequence[Sequence[PreparedQuery]]) -> int:
+    """Return how often an epoch passes over the triples."""
+    queries = len(parts) * max(map(len, parts))
+    return max(1, min(MOST_PASSES, ENOUGH // queries))
+
+
+def _phrase_golds(
+    lessons: Sequence[Lesson], parts: Sequence[Sequence[PreparedQuery]]
+) -> list[Gold]:
+    """Return the queries to tune on whose answers are phrases."""
+    return [
+        query.gold
+        for lesson, part in zip(lessons, parts, strict=True)
+        if lesson.taught.task.answer == "phrase"
+        for query in part
+    ]
 
 
 def _report_estimate(
@@ -433,17 +464,25 @@ def _distillation(
 
 
 def _teach_reranker(
-    kb: Searcher, untuned: Searcher, golds: Sequence[Gold], dev: Sequence[GoldQuery], seed: int
+    kb: Searcher,
+    untuned: Searcher,
+    golds: Sequence[Gold],
+    scorer: DevScorer,
+    settings: FinetuningSettings,
+    report: Report,
 ) -> list[float]:
     """Teach the judge of `kb`, where that helps; return the percentage of dev queries it answers,
-    before and after.
+    before and after, or nothing if it was not taught.
     """
+    if not golds or settings.keep == 1 or not kb.reranking.n_reranked(SearchOptions()):
+        return []
+    report("judge of relations", 0, len(golds))
     before = kb.reranking.relation_judge
-    after = teach_judge(untuned, golds, seed)
+    after = teach_judge(untuned, golds, settings.seed)
     if after is None:
         return []
     kb.reranking.relation_judge = after
-    judged = [asked for asked in dev if after.is_for(asked.query)]
+    judged = [asked for asked in scorer.asked("phrase") if after.is_for(asked.query)]
     return percent_right(
         kb, judged, [before.judge if before else kb.reranking.reader.phrase_judge, after.judge]
     )
@@ -453,7 +492,7 @@ def _answered(kb: Searcher, dev: Sequence[GoldQuery], report: Report) -> list[Ju
     """Judge answers to dev queries, to learn probabilities from them; return none where nothing can
     be learned.
     """
-    if not kb.reranking.n_reranked(SearchOptions()):
+    if not dev or not kb.reranking.n_reranked(SearchOptions()):
         return []
     answered = judge(kb, dev, SearchOptions(), report=partial(report, "probabilities"))
     if teaches(kb, answered):
@@ -498,14 +537,16 @@ def _records(
     return golds, dev_golds
 
 
-def _tuned_relations(kb: Searcher, golds: Sequence[Gold], outcome: FinetuningOutcome) -> list[str]:
+def _tuned_relations(
+    kb: Searcher, lessons: Sequence[Lesson], outcome: FinetuningOutcome
+) -> list[str]:
     """Return the relations that the query encoder has been tuned on, now or before."""
     earlier = kb.model.config.training.get("finetuning")
     relations = set()
     if isinstance(earlier, dict):
         relations = set(earlier["relations"])
     if outcome.is_better:  # otherwise the query encoder has not changed
-        relations |= {relation_of(gold) for gold in golds} - {NO_GROUP}
+        relations |= {relation_of(gold) for lesson in lessons for gold in lesson.golds} - {NO_GROUP}
     return sorted(relations)
 
 
