@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 Bound: TypeAlias = Literal["", ">", ">=", "<", "<="]
+Measure: TypeAlias = Literal["count", "length", "area", "mass", "time", "money"]
 
 TABLE = Path(__file__).with_name("units.tsv")
 LONGEST = 96  # characters of a quantity
@@ -60,6 +61,13 @@ def _units() -> dict[str, tuple[str, Decimal]]:
     return units
 
 
+# What a dimension measures where its name does not say so.
+_MEASURES = {
+    "month": {"time"},
+    "short ton": {"mass"},
+    "pound": {"mass", "money"},
+    "franc": {"money"},
+}
 _SCALES = {
     "hundred": 2,
     "thousand": 3,
@@ -338,6 +346,19 @@ def meaning(quantity: Quantity) -> tuple[object, ...]:
     ends = [Decimal(number) for number in (quantity.number, quantity.to) if number]
     sizes = [end if factor == 1 else _ROUNDED.multiply(end, factor) for end in ends]
     return (dimension, quantity.bound, *(_EXACT.normalize(size) for size in sizes))
+
+
+def measures_of(unit: str) -> frozenset[str]:
+    """Return what a unit of the table measures; no unit, and a noun, measure nothing else than
+    themselves.
+
+    >>> sorted(measures_of("pounds")), sorted(measures_of("years")), sorted(measures_of("episodes"))
+    (['mass', 'money'], ['time'], [])
+    """
+    dimension = _units().get(unit, ("",))[0]
+    if dimension.isupper():  # the code of a currency
+        return frozenset({"money"})
+    return frozenset(_MEASURES.get(dimension, {dimension} - {""}))
 
 
 def spellings_of(unit: str) -> list[str]:

@@ -47,6 +47,7 @@ from kbq.tables.relations import (
     WIKIDATA,
     NoNumberError,
     Relation,
+    from_table,
     known_property,
     known_relations,
     number_of,
@@ -487,9 +488,7 @@ def origin_of(claims: Path) -> tuple[Source, list[Relation]]:
             facts = read_object(run)
         names = "version of kbq", "query encoder", "knowledge base", "command", "begun"
         version, model, kb, command, begun = (str(facts.get(name, "")) for name in names)
-        relations = [
-            Relation(**{**one, "query": tuple(one["query"])}) for one in facts.get("relations", ())
-        ]
+        relations = [from_table(one["name"], one) for one in facts.get("relations", ())]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise KbqError(
             f"{run} is damaged ({error!r:.80}): fill the table again, or remove this file"

@@ -6,6 +6,7 @@ A relations.toml has a table for each relation, a column of the table to fill:
     query = ["place of birth", "born in"]   # wordings; by default the name
     values = "one"                          # or "many", for all that are likely enough
     type = "page"                           # or "text", "date", "quantity"
+    measures = "length"                     # of a quantity: what its unit measures
     min_probability = 0.7                   # its own threshold
     property = "P19"                        # of Wikidata, or an IRI, for RDF and QuickStatements
 """
@@ -26,6 +27,7 @@ from typing import Any, get_args
 from kbq.answers import counted
 from kbq.dump.page_directory import PageValue
 from kbq.english.countries import country_of, named_country
+from kbq.english.quantities import Measure
 from kbq.errors import KbqError, first_line
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import read_text
@@ -238,6 +240,7 @@ class Relation:
     type: ValueType | None = None  # None for any type that a value certainly has
     min_probability: float | None = None  # None for that of the whole run
     property: str = ""  # P-number of Wikidata, or IRI
+    measures: tuple[Measure, ...] = ()  # what the unit of a quantity measures, or anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,11 +315,13 @@ def relation_named(name: str, values: Values = "one") -> Relation:
     >>> relation.name, relation.query, relation.type, relation.property
     ('date_of_birth', ('date of birth',), 'date', 'P569')
     """
-    relation = _from_table(clean_text(name).strip(), {"values": values})
+    relation = from_table(clean_text(name).strip(), {"values": values})
     _refuse_unaskable(relation)
     known = _by_any_name().get(relation_key(relation.query[0]))
     return (
-        relation if known is None else replace(relation, type=known.type, property=known.property)
+        relation
+        if known is None
+        else replace(relation, type=known.type, property=known.property, measures=known.measures)
     )
 
 
@@ -398,7 +403,7 @@ def _known_tables() -> dict[str, dict[str, Any]]:
 def _known(name: str, table: Mapping[str, Any]) -> Relation:
     """Make a known relation of its table, without the keys that only those have."""
     keys = {key: value for key, value in table.items() if key not in ("groups", "also", "short")}
-    return _from_table(name, {"query": name} | keys)
+    return from_table(name, {"query": name} | keys)
 
 
 @cache
@@ -459,6 +464,8 @@ def as_toml(relations: Iterable[Relation], comments: Sequence[str] = ()) -> str:
             lines.append(f'values = "{relation.values}"')
         if relation.type:
             lines.append(f'type = "{relation.type}"')
+        if relation.measures:
+            lines.append(f"measures = {quoted(relation.measures)}")
         if relation.property:
             lines.append(f"property = {quoted(relation.property)}")
         lines.append("")
@@ -496,19 +503,19 @@ def read_relations(path: Path) -> list[Relation]:
             key, reason = problem
             raise KbqError(f"{path}:{_line(text, name, key)}: {name:.60}: {reason}")
 
-    return [_from_table(name, table) for name, table in tables.items()]
+    return [from_table(name, table) for name, table in tables.items()]
 
 
-def _from_table(name: str, table: Mapping[str, Any]) -> Relation:
-    """Make a relation of a table. The default of `query` is the name in words."""
-    if "query" in table:
-        query = table["query"]
-    else:
-        query = words_of(name)
-    return Relation(
-        **dict(table)
-        | {"name": name, "query": (query,) if isinstance(query, str) else tuple(query)}
-    )
+def from_table(name: str, table: Mapping[str, Any]) -> Relation:
+    """Make a relation of the table of a file. The default of `query` is the name in words."""
+    query = table["query"] if "query" in table else words_of(name)
+    measures = table.get("measures", ())
+    lists = {"query": _as_tuple(query), "measures": _as_tuple(measures)}
+    return Relation(**dict(table) | {"name": name} | lists)
+
+
+def _as_tuple(texts: str | Sequence[str]) -> tuple[str, ...]:
+    return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
 def _refuse_unaskable(relation: Relation) -> None:
@@ -536,6 +543,8 @@ def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
         advice = ""
         if key in choices and value not in choices[key]:
             advice = f"choose from {', '.join(choices[key])}"
+        elif key == "measures" and not (texts and all(text in get_args(Measure) for text in texts)):
+            advice = f"choose from {', '.join(get_args(Measure))}"
         elif key == "min_probability" and not (type(value) in (int, float) and 0 <= value <= 1):
             advice = "write a number from 0 to 1"
         elif key == "property" and not (isinstance(value, str) and property_iri(value)):

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 from quantity_texts import Written, a_quantity
 
-from kbq.english.quantities import TABLE, Quantity, meaning, quantity_around, quantity_of
+from kbq.english.quantities import (
+    TABLE,
+    Quantity,
+    meaning,
+    measures_of,
+    quantity_around,
+    quantity_of,
+)
 from kbq.tables.values import normal_form
 
 FRAMES = [
@@ -141,6 +148,22 @@ def pint_size(registry: Any, form: str, base: str) -> float | None:
         )
     except Exception:  # pint has a family of errors, and ValueError
         return None
+
+
+def test_every_unit_measures_what_pint_says() -> None:
+    """To pint, pounds are no money, and kilos are kiloseconds."""
+    pint = pytest.importorskip("pint", reason="pint knows what units measure: pip install pint")
+    registry = pint.UnitRegistry()
+    bases = {"length": "m", "area": "m**2", "mass": "kg", "time": "s"}
+    compared = 0
+    for line in TABLE.read_text("utf-8").splitlines()[1:]:
+        for form in line.split("\t")[2].split("|"):
+            said = {name for name, base in bases.items() if pint_size(registry, form, base)}
+            own = measures_of(form)
+            if said and own & {*bases} and form not in ("pound", "pounds", "kilo", "kilos"):
+                compared += 1
+                assert own == said, form
+    assert compared > 80
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from kbq.tables.relations import (
     preset,
     property_iri,
     read_relations,
+    relation_named,
     relations_of,
 )
 
@@ -35,6 +36,12 @@ def test_every_known_relation_can_be_asked_and_published(tmp_path: Path) -> None
     assert relations_of(["@"]) == known
     groups = {"people", "works", "organisations", "places", "events", "species", "things", "usual"}
     assert {group for presets in known_relations().values() for group in presets} == groups
+
+
+def test_every_known_quantity_says_what_its_unit_measures() -> None:
+    for one in known_relations():
+        assert bool(one.measures) == (one.type == "quantity"), one.name
+    assert relation_named("elevation").measures == ("length",)
 
 
 def test_presets_and_known_names_are_relations() -> None:
