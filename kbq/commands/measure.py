@@ -94,9 +94,10 @@ def predict(
     chosen = kbq.Task.load(task)
     asked.note_sample()
     if options.backend in WORDS_ALONE and options.reader is None and chosen.answer == "phrase":
+        whole = "sentences" if unit == "sentence" else "paragraphs"
         note(
-            f"with --backend {options.backend} answers are whole paragraphs: --reader reads "
-            "phrases in them"
+            f"with --backend {options.backend} answers are whole {whole}: --reader reads phrases "
+            "in them"
         )
 
     kb = asked.open(lazy=True)  # a wrong file is named before networks are opened

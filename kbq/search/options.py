@@ -15,6 +15,11 @@ ASKED: dict[Purpose, str] = {"query": "queries", "cell": "cells of tables"}
 Backend = Literal["auto", "dense", "bm25", "sparta", "hybrid"]
 WordBackend = Literal["bm25", "sparta"]
 WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
+# What is found by words alone, and what they are called.
+FINDS: Mapping[str, tuple[str, tuple[Unit, ...]]] = {
+    "bm25": ("BM25", ("paragraph", "page")),
+    "sparta": ("SPARTA", ("sentence", "paragraph", "page")),
+}
 # Defaults of a search.
 K = 5
 DEPTH = 20
@@ -105,16 +110,16 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         check(self, QueryError)
-        finder = {"bm25": "BM25", "sparta": "SPARTA"}.get(self.backend)
         if self.reader is not None and self.unit in ("sentence", "paragraph"):
             raise QueryError(
                 f"a reader finds no {self.unit}: ask for phrases or pages", is_usage=True
             )
 
-        if self.reader is None and finder and self.unit in ("phrase", "sentence"):
+        finder, units = FINDS.get(self.backend, ("", ()))
+        if self.reader is None and finder and self.unit not in (None, *units):
             raise QueryError(
-                f"{finder} finds no {self.unit}: ask for paragraphs or pages, or use the backend "
-                "hybrid",
+                f"{finder} finds no {self.unit}: ask for {' or '.join(f'{one}s' for one in units)}, "
+                "or use the backend hybrid",
                 is_usage=True,
             )
 

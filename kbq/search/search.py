@@ -129,8 +129,10 @@ class LexicalScores:
 
     def best(self, query: int, unit: Unit, k: int) -> list[Answer]:
         """Find the k best paragraphs, or pages by their best paragraph, that share a term with the
-        query.
+        query; with learned impacts, also sentences.
         """
+        if unit == "sentence":
+            return list(islice(self._sentences(query), k))
         hits: list[Answer] = []
         pages = set()
         for score, number, paragraph in self._in_order(query):
@@ -144,6 +146,34 @@ class LexicalScores:
                 break
 
         return hits
+
+    def _sentences(self, query: int) -> Iterator[Answer]:
+        """Yield the sentences of every score above zero, best first; of the parts of a sentence that
+        was split, the best.
+        """
+        seen = set()
+        ranked = heapq.merge(
+            *(self._sentences_in(shard, query) for shard in range(len(self._shards)))
+        )
+        for negative, number, sentence in ranked:
+            index = self._indexes[number]
+            assert isinstance(index, SentenceImpacts)
+            paragraph, place = index.place(sentence)
+            if (number, paragraph, place) in seen:
+                continue
+            seen.add((number, paragraph, place))
+            text = self._text_of(number, paragraph)
+            yield self._shards[number].answer(paragraph, -negative, place, place, text)
+
+    def _sentences_in(self, shard: int, query: int) -> Iterator[tuple[float, int, int]]:
+        """Yield (-score, shard, sentence) of every score above zero in one shard, best first."""
+        index = self._indexes[shard]
+        assert isinstance(index, SentenceImpacts)
+        scores = index.sentence_scores(self._terms[query]) * np.float32(self._weight)
+        shown = self._shards[shard].shown
+        if shown is not None:
+            scores = scores * shown[index.paragraphs]
+        return _in_order(scores, shard)
 
     def explained(self, query: int, k: int) -> Iterator[tuple[Answer, dict[str, float]]]:
         """Yield the k best paragraphs, each with the share of each term in its score."""
@@ -162,10 +192,14 @@ class LexicalScores:
 
     def _in_shard(self, shard: int, query: int) -> Iterator[tuple[float, int, int]]:
         """Yield (-score, shard, paragraph) of every score above zero in one shard, best first."""
-        scores = self._shown(shard, self._scores(shard, query))
-        matches = np.flatnonzero(scores > 0)
-        for paragraph in matches[np.argsort(-scores[matches], kind="stable")].tolist():
-            yield -float(scores[paragraph]), shard, paragraph
+        return _in_order(self._shown(shard, self._scores(shard, query)), shard)
+
+
+def _in_order(scores: Floats, shard: int) -> Iterator[tuple[float, int, int]]:
+    """Yield (-score, shard, number) of every score above zero, best first."""
+    matches = np.flatnonzero(scores > 0)
+    for number in matches[np.argsort(-scores[matches], kind="stable")].tolist():
+        yield -float(scores[number]), shard, number
 
 
 class SummedBonus:

@@ -249,6 +249,18 @@ class SentenceImpacts:
         np.maximum.at(best, self.paragraphs, self._sentences.scores(terms, shares))
         return best
 
+    def sentence_scores(self, terms: Sequence[str]) -> Floats:
+        """Return the score of each sentence for these terms. Shape: (sentences,)."""
+        return self._sentences.scores(terms)
+
+    def place(self, sentence: int) -> tuple[int, tuple[int, int]]:
+        """Return the paragraph of a sentence and its characters there, without white space around
+        it; all characters if it was split, because it was longer than a window.
+        """
+        paragraph = int(self.paragraphs[sentence])
+        first, stop = np.searchsorted(self.paragraphs, [paragraph, paragraph + 1]).tolist()
+        return paragraph, _bounds(self._texts[paragraph], stop - first)[sentence - first]
+
     def sentences(self, paragraph: int, k: int | None = None) -> list[tuple[str, dict[str, float]]]:
         """Return each sentence of a paragraph with its k strongest terms, or all, and their
         impacts.
@@ -258,9 +270,7 @@ class SentenceImpacts:
         """
         text = self._texts[paragraph]
         numbers = np.flatnonzero(self.paragraphs == paragraph).tolist()
-        texts = [text[begin:stop].strip() for begin, stop in sentence_bounds(text)]
-        if len(texts) != len(numbers):
-            texts = [text] * len(numbers)
+        texts = [text[begin:stop] for begin, stop in _bounds(text, len(numbers))]
         terms = [self._sentences.strongest(number, k) for number in numbers]
         return list(zip(texts, terms, strict=True))
 
@@ -280,6 +290,20 @@ class SentenceImpacts:
         return (
             dict.fromkeys(terms, 0.0) if best is None else self._sentences.parts(terms, int(best))
         )
+
+
+def _bounds(text: str, count: int) -> list[tuple[int, int]]:
+    """Return the characters of each of `count` sentences of a paragraph; all of it for each, if it
+    has another number of sentences.
+    """
+    bounds = sentence_bounds(text)
+    if len(bounds) != count:
+        return [(0, len(text))] * count
+    begins = [stop - len(text[begin:stop].lstrip()) for begin, stop in bounds]
+    return [
+        (begin, begin + len(text[begin:stop].rstrip()))
+        for begin, (_, stop) in zip(begins, bounds, strict=True)
+    ]
 
 
 def impact_lines(shards: Sequence[Shard], manifest: Manifest) -> Iterator[str]:

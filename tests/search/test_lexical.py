@@ -173,6 +173,10 @@ def test_bm25_finds_no_phrase(unit: Unit, dogs_kb: KnowledgeBase) -> None:
         QueryError, match=f"BM25 finds no {unit}: ask for paragraphs or pages, or .* hybrid"
     ):
         dogs_kb.query(["dogs"], 1, unit, "bm25")
+    with pytest.raises(
+        QueryError, match="SPARTA finds no phrase: ask for sentences or paragraphs or pages, or"
+    ):
+        dogs_kb.query(["dogs"], 1, "phrase", "sparta")
 
 
 @pytest.mark.parametrize("backend", ["bm25", "hybrid"])

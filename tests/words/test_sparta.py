@@ -201,6 +201,58 @@ def test_a_hybrid_score_adds_both_sources_by_their_weights(
     assert scores("hybrid") == pytest.approx(expected, abs=1e-3)
 
 
+def test_sentences_rank_as_their_impacts_add_up(
+    sparta: SpartaModel, pages: list[Page], model: Model, tmp_path: Path
+) -> None:
+    KnowledgeBase.build(pages, tmp_path / "kb", model)
+    sparta.save(tmp_path / "m")
+    index_sparta(tmp_path / "kb", tmp_path / "m", terms=50)
+    kb = KnowledgeBase.open(tmp_path / "kb", device="cpu")
+    words = kb.searcher.words
+    query = Query.of("the river of the city")
+    expected: dict[tuple[str, int, str], float] = {}
+    for shard, index in zip(kb.searcher.shards, words.sparta, strict=True):
+        for paragraph, number in enumerate(shard.paragraph_numbers.tolist()):
+            page_id = shard.ids[int(shard.paragraph_pages[paragraph])]
+            for text, impacts in index.sentences(paragraph):
+                score = sum(
+                    impacts.get(term, 0.0) for term in ["the", "river", "of", "the", "city"]
+                )
+                if score > 0:
+                    expected[page_id, number, text] = score
+
+    hits = kb.searcher.search([query], SearchOptions(9999, "sentence", "sparta"))[0]
+    found = {(hit.page_id, hit.paragraph, hit.text): hit.score for hit in hits}
+    assert found == pytest.approx(expected, abs=1e-3)
+    assert len(found) == len(hits) > len({hit.page_id for hit in hits}) > 3
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert all(hit.unit == (hit.start, hit.end) for hit in hits)
+    assert kb.searcher.search([query], SearchOptions(2, "sentence", "sparta"))[0] == hits[:2]
+    one_page = kb.with_pages([hits[0].page_id])
+    left = one_page.searcher.search([query], SearchOptions(9999, "sentence", "sparta"))[0]
+    assert left == [hit for hit in hits if hit.page_id == hits[0].page_id]
+
+
+def test_sentences_are_predicted_by_impacts(
+    sparta: SpartaModel, pages: list[Page], model: Model, tmp_path: Path
+) -> None:
+    KnowledgeBase.build(pages, tmp_path / "kb", model)
+    sparta.save(tmp_path / "m")
+    index_sparta(tmp_path / "kb", tmp_path / "m", terms=50)
+    kb = KnowledgeBase.open(tmp_path / "kb", device="cpu")
+    (tmp_path / "q.jsonl").write_text('{"id": "1", "input": "the river of the city"}\n', "utf-8")
+    kb.predict(
+        tmp_path / "q.jsonl", "nq", tmp_path / "p.jsonl", unit="sentence", top_pages=4, with_text=True,
+        backend="sparta",
+    )  # fmt: skip
+    (line,) = map(json.loads, (tmp_path / "p.jsonl").read_text("utf-8").splitlines())
+    listed = line["output"][0]["provenance"]
+    hits = kb.query("the river of the city", 4, "sentence", backend="sparta")
+    assert [(one["wikipedia_id"], one["text"]) for one in listed] == [
+        (hit.page_id, hit.text) for hit in hits
+    ]
+
+
 def test_a_damaged_block_is_made_again(
     sparta: SpartaModel,
     shard: Shard,
