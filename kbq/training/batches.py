@@ -20,7 +20,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -566,6 +566,27 @@ def batches(
     yield from epoch
 
 
+def each_query_alone(passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
+    """Return each query with its own copy of its passage, as the examples of arXiv 2012.12624 are."""
+    return [
+        replace(
+            passage,
+            queries=(query,),
+            answers=(passage.answers[number],),
+            golds=(passage.golds[number],),
+            negatives=tuple((0, window) for owner, window in passage.negatives if owner == number),
+        )
+        for passage in passages
+        for number, query in enumerate(passage.queries)
+    ]
+
+
+def at_random(count: int, size: int, rng: random.Random) -> Iterator[list[int]]:
+    """Yield the numbers below `count` once each, in batches of `size`, in random order."""
+    order = rng.sample(range(count), count)
+    yield from (order[first : first + size] for first in range(0, count, size))
+
+
 def _padded(passages: Sequence[ReadPassage], members: Sequence[int]) -> int:
     """Return the tokens of a batch with its padding."""
     lengths = [length for i in members for length in passages[i].lengths]
@@ -597,11 +618,11 @@ class PassageRun(Run):
         super().__init__(modules, settings, steps, settings.dropout)
 
     def epoch(self, number: int) -> Iterator[list[int]]:
-        return batches(
-            self._passages,
-            self.settings.batch_tokens,
-            random.Random(SEEDS * self.settings.seed + number),
-        )
+        """Yield the batches of an epoch, as indices of passages."""
+        return batches(self._passages, self.settings.batch_tokens, self.epoch_rng(number))
+
+    def epoch_rng(self, number: int) -> random.Random:
+        return random.Random(SEEDS * self.settings.seed + number)
 
     def batches(self) -> Iterator[Sequence[int]]:
         """Yield the batches of one epoch after the other."""

@@ -58,6 +58,17 @@ class ReaderOutputs:
     logits: Sequence[Halves]  # logits of each passage. Shape: (2, queries, tokens)
     digest: str = ""  # digest of the reader and the passages
 
+    def of_each_query(self) -> "ReaderOutputs":
+        """Return the logits for each query by itself. Shape: (2, 1, tokens)."""
+        return ReaderOutputs(
+            [
+                logits[:, number : number + 1]
+                for logits in self.logits
+                for number in range(logits.shape[1])
+            ],
+            self.digest,
+        )
+
 
 def read_by(
     name: str,
@@ -167,6 +178,9 @@ class EncoderRun(batches.PassageRun):
         teacher: ReaderOutputs | None = None,
     ) -> None:
         """`teacher`: the outputs of a reader for the passages."""
+        if settings.batch_queries:
+            passages = batches.each_query_alone(passages)
+            teacher = teacher and teacher.of_each_query()
         super().__init__(
             [model.phrases, model.queries], passages, settings, teacher.digest if teacher else ""
         )
@@ -181,6 +195,12 @@ class EncoderRun(batches.PassageRun):
             "filter": settings.filter_weight,
         }
         self.queue: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=settings.pre_batches)
+
+    def epoch(self, number: int) -> Iterator[list[int]]:
+        size = self.settings.batch_queries
+        if not size:
+            return super().epoch(number)
+        return batches.at_random(len(self._passages), size, self.epoch_rng(number))
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """Return L_single, L_distill if there is a reader, L_neg, L_neg over all tokens, and

@@ -1,6 +1,6 @@
 """Query side: tune the query encoder on what its own searches find; the best epoch is kept.
 
-Source: arXiv 2012.12624, section 4.5 and Eq. 11; arXiv 2109.08133, section 5. Beyond the papers:
+Source: arXiv 2012.12624, section 6 and Eq. 11; arXiv 2109.08133, section 5. Beyond the papers:
 answers on the gold pages take part even if the search does not find them, so that hardly any query
 is without a positive; and answers to other queries are kept, as in arXiv 1606.09282 (learning
 without forgetting), Eq. 2. Of these, the answers found by a search compete, and the queries are
@@ -306,9 +306,10 @@ class Finetuner(Run):
         phrase_lists = retrieve(
             self.kb, starts.detach().cpu().numpy(), ends.detach().cpu().numpy(), self.settings.k
         )
-        candidates = [
-            joined(phrases, query.golds) for query, phrases in zip(batch, phrase_lists, strict=True)
-        ]
+        candidates = phrase_lists
+        if not self.settings.found_alone:
+            golds = [query.golds for query in batch]
+            candidates = list(map(joined, phrase_lists, golds))
         usual = self.settings.chosen_objective("phrase")
         positives = [
             self.labeller.label(phrases, query.gold).positive(query.objective or usual)

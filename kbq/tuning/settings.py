@@ -45,6 +45,13 @@ class FinetuningSettings(StepSettings):
             "What the loss multiplies: rows of the dump, or what the codes of the index stand for."
         ),
     ] = "rows"
+    found_alone: Annotated[
+        bool,
+        Option(
+            "Only phrases that the search found enter the loss, as in the paper, and not those of "
+            "the gold pages, too."
+        ),
+    ] = False
     random_sample: Annotated[
         bool,
         Option(
@@ -78,7 +85,7 @@ class FinetuningSettings(StepSettings):
         return "kilt" if answer == "phrase" else "page"
 
 
-# Section 4.5, Eq. 11 and appendix D of arXiv 2012.12624: of all epochs the best one on the dev
+# Section 6, Eq. 11 and appendix D of arXiv 2012.12624: of all epochs the best one on the dev
 # queries is kept.
 PAPER_TUNING = FinetuningSettings(
     learning_rate=3e-5,
@@ -90,6 +97,7 @@ PAPER_TUNING = FinetuningSettings(
     patience=10,
     batch=12,
     keep=0.0,
+    found_alone=True,
     random_sample=True,
 )
 
@@ -108,5 +116,6 @@ class FinetuningKwargs(TypedDict, total=False):
     warmup: float
     keep: float
     vectors: Literal["rows", "codes"]
+    found_alone: bool
     random_sample: bool
     seed: int

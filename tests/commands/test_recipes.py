@@ -60,7 +60,7 @@ def test_training_by_the_paper(run: Run, given: dict[str, Any], tmp_path: Path) 
     assert given["config"].shared_query_encoder is False
     run(*words)
     assert (given["settings"], given["config"].shared_query_encoder) == (TrainingSettings(), True)
-    assert PAPER.batch_tokens == 84 * 192
+    assert PAPER.batch_queries == 84
 
 
 def test_tuning_by_the_paper(run: Run, given: dict[str, Any], tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_tuning_by_the_paper(run: Run, given: dict[str, Any], tmp_path: Path) ->
     )
     assert found == FinetuningSettings(
         learning_rate=3e-5, warmup=0.0, objective="phrase", terms="joint", k=50, epochs=10, patience=10,
-        batch=12, keep=0.0, random_sample=True,
+        batch=12, keep=0.0, found_alone=True, random_sample=True,
     )  # fmt: skip
     assert given["examples"] == 5000
     assert PAPER_TUNING.k == 100

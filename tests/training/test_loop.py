@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,42 @@ def test_the_losses_fall(
     for name in ("single", "tokens", "filter"):
         losses = [step.means[name] for step in reports]
         assert sum(losses[-5:]) < 0.7 * sum(losses[:5]), name
+
+
+def test_batches_of_queries_take_each_with_its_own_passage(
+    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    """The loss of a passage is the mean of those of its queries, alone with the passage."""
+    rng = torch.Generator().manual_seed(0)
+    logits = [
+        torch.randn(
+            2, len(one.queries), sum(window.count for window in one.windows), generator=rng
+        ).numpy()
+        for one in passages
+    ]
+    teacher = ReaderOutputs(logits)
+    whole = EncoderRun(new_model(), passages, SETTINGS, teacher)
+    settings = replace(SETTINGS, batch_queries=5)
+    single = EncoderRun(whole.model, passages, settings, teacher)
+    queries = sum(len(one.queries) for one in passages)
+    assert len(passages) < len(single.passages) == queries
+    epoch = list(single.epoch(0))
+    assert {len(members) for members in epoch[:-1]} == {5}
+    assert sorted(chain(*epoch)) == list(range(queries)) != list(chain(*epoch))
+    assert epoch != list(single.epoch(1))
+
+    first = 0
+    for number, passage in enumerate(passages):
+        with torch.no_grad():
+            expected, _ = whole.losses([number])
+            parts = [single.losses([first + place])[0] for place in range(len(passage.queries))]
+        for name in ("single", "distilled"):
+            mean = sum(float(part[name]) for part in parts) / len(parts)
+            assert mean == pytest.approx(float(expected[name]), rel=1e-4), name
+        first += len(passage.queries)
+
+    reports = train(new_model(), passages, tmp_path / "c.pt", replace(settings, epochs=2))
+    assert reports[-1].step == reports[0].steps == 2 * len(epoch)
 
 
 def test_other_answers_of_the_same_passage_are_no_negatives(

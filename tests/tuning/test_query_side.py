@@ -71,7 +71,9 @@ def share_of_positives(scores: dict[Any, tuple[float, bool]]) -> float:
 def loss_by_hand(kb: KnowledgeBase, tuner: Finetuner, query: PreparedQuery) -> dict[str, float]:
     """Each term, from dictionaries of phrases and rows, in float64."""
     starts, ends = kb.model.encode_queries([query.gold.input or ""])
-    phrases = joined(retrieve(kb.searcher, starts, ends, tuner.settings.k)[0], query.golds)
+    phrases = retrieve(kb.searcher, starts, ends, tuner.settings.k)[0]
+    if not tuner.settings.found_alone:
+        phrases = joined(phrases, query.golds)
     positive = (
         tuner.labeller.label(phrases, query.gold)
         .positive(tuner.settings.chosen_objective("phrase"))
@@ -98,7 +100,9 @@ def loss_by_hand(kb: KnowledgeBase, tuner: Finetuner, query: PreparedQuery) -> d
 
 @pytest.mark.parametrize("terms", [("joint",), ("start",), ("end",), ("joint", "start", "end")])
 @pytest.mark.parametrize("objective", ["kilt", "phrase", "page"])
+@pytest.mark.parametrize("found_alone", [False, True])
 def test_the_loss_is_that_of_the_formula(
+    found_alone: bool,
     objective: Objective,
     terms: tuple[Term, ...],
     own_kb: KnowledgeBase,
@@ -108,7 +112,15 @@ def test_the_loss_is_that_of_the_formula(
     own_kb.model.config = replace(own_kb.model.config, length_penalty=0.2)
     stranger = Gold("x", 99, "Paris [SEP] river", {}, (GoldOutput("nowhere at all", (), None, ()),))
     some = [*golds[:6], stranger]
-    settings = replace(SETTINGS, objective=objective, terms=",".join(terms), epochs=1, batch=3)
+    settings = replace(
+        SETTINGS,
+        objective=objective,
+        terms=",".join(terms),
+        found_alone=found_alone,
+        k=2000 if found_alone else SETTINGS.k,  # else this encoder finds no answer
+        epochs=1,
+        batch=3,
+    )
     tuner = tuner_of(own_kb, some, settings)
     expected = [loss_by_hand(own_kb, tuner, query) for query in tuner.queries]
     assert expected[-1] == {"joint": 0, "start": 0, "end": 0}
