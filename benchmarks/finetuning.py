@@ -7,8 +7,8 @@
 A run of size 0 is the encoder as it is. `--without` leaves these relations out of TRAIN and asks
 GOLD for no others. `--ways` scores with words and reranking, too, and adds the mean and the spread
 of the seeds of each size. `--recipe paper` tunes by the paper's protocol: a random sample, 10
-epochs, k = 100, batches of 12, Eq. 11 alone, nothing kept. `--vectors codes` tunes on what the codes of KB's
-index stand for.
+epochs, k = 100, batches of 12, Eq. 11 over what the search found, nothing kept. `--vectors codes`
+tunes on what the codes of KB's index stand for.
 
 WORK keeps finished runs, which are not run again; two processes may share it. The best epoch is
 chosen on a part of TRAIN, never on GOLD.

@@ -5,7 +5,7 @@
 
 The passages become a phrase dump that stays as it is; a query's gold tokens compete with all other
 tokens of the dump (full softmax), not only with those of a batch. This is query-side fine-tuning
-(arXiv 2012.12624, section 4.5) with every row as a candidate instead of the top 100, which small
+(arXiv 2012.12624, section 6) with every row as a candidate instead of the top 100, which small
 dumps allow. The phrase encoder is not touched: knowledge bases built with MODEL can be asked with
 OUT.
 """

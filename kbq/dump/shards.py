@@ -1,6 +1,6 @@
 """Shards: the memory-mapped parts of the phrase dump.
 
-Source: arXiv 2012.12624, section 3.3.
+Source: arXiv 2012.12624, section 5.
 
 There is a row for each token that the filter kept; its number identifies it in every index. A shard
 holds whole pages, in files that docs/reference/formats.md lists. They never change once they are

@@ -10,7 +10,7 @@ The folder of a query encoder that was tuned for a knowledge base has the first 
 the weights of the query encoder; the rest is in its `base` model.
 
 A phrase is represented by the vectors of its first and its last token, both from one encoder.
-Source: arXiv 2012.12624, sections 3.2 and 4 (filter: section 4.4).
+Source: arXiv 2012.12624, sections 3.2 and 4 (filter: appendix E).
 """
 
 import dataclasses

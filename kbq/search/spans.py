@@ -1,6 +1,6 @@
 """Spans: find the best phrases, sentences, paragraphs or pages that open at candidate rows.
 
-Source: arXiv 2012.12624, section 3.3; limit: section 4.
+Source: arXiv 2012.12624, section 5; limit: section 2.
 
 A span is a pair of rows (start, end) of one paragraph, start ≤ end, within the shard's limit of
 length. The filter must allow phrases to open at the start and to close at the end. The score of a

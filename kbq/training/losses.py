@@ -43,7 +43,7 @@ def negatives_loss(
 
 def filter_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     """Return L_filter: each token's own chance to open or close an answer, positives weighted up
-    (section 4.4).
+    (appendix E).
 
     Shapes: logits and labels (windows, tokens, 2); mask (windows, tokens), bool.
     """

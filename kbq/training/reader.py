@@ -1,8 +1,7 @@
 """Reader: train a reader, which sees a question with its passage. `kbq train reader`.
 
 The loss is L_single: the answer's tokens against all tokens of the passage, in whichever window. A
-larger reader can teach it, as it teaches the encoders. Source: arXiv 2012.12624, sections 4.1 and
-4.2.
+larger reader can teach it, as it teaches the encoders. Source: arXiv 2012.12624, section 4.1.
 """
 
 import dataclasses
