@@ -44,7 +44,13 @@ from kbq.training.losses import (
     trust_in,
 )
 from kbq.training.output_folder import example_digests, output_folder, training_facts
-from kbq.training.quantisation import FilterPoint, ReadingScores, evaluate_reading, quantisation_of
+from kbq.training.quantisation import (
+    LENGTH_PENALTIES,
+    FilterPoint,
+    ReadingScores,
+    evaluate_reading,
+    quantisation_of,
+)
 from kbq.training.settings import TrainingSettings
 
 Halves = NDArray[np.float16]
@@ -368,7 +374,8 @@ def train_encoders(
         )
         run = EncoderRun(model, prepared, settings, teacher)
         run.run(folder / "checkpoint.pt", on_step)
-        points = quantisation_of(model, dev_passages[:CALIBRATION_PASSAGES])
+        penalties = (0.0,) if settings.without_penalty else LENGTH_PENALTIES
+        points = quantisation_of(model, dev_passages[:CALIBRATION_PASSAGES], penalties)
         queries = sum(len(passage.queries) for passage in prepared)
         earlier = {"begun": model.config.training} if model.source else {}
         facts = training_facts(

@@ -187,9 +187,11 @@ class DevSample:
         return text[self.tokens.starts[start] : self.tokens.ends[end]]
 
 
-def quantisation_of(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, ...]:
-    """Set the model's `scale`, length penalty and thresholds; return the points tried for the
-    filter threshold.
+def quantisation_of(
+    model: Model, passages: Sequence[Passage], penalties: Sequence[float] = LENGTH_PENALTIES
+) -> tuple[FilterPoint, ...]:
+    """Set the model's `scale`, the best of the length penalties, and thresholds; return the points
+    tried for the filter threshold.
 
     The model should not have been trained on `passages`. If it answers nothing, it keeps every
     token.
@@ -198,9 +200,9 @@ def quantisation_of(model: Model, passages: Sequence[Passage]) -> tuple[FilterPo
     model.scale = (np.maximum(np.abs(tokens.vectors).max(axis=0), 1e-6) / 127).astype(np.float32)
     dev_sample = DevSample.of(model, passages, tokens)
     is_token = np.isfinite(tokens.chances)
-    scores = dev_sample.read([((is_token, is_token), penalty) for penalty in LENGTH_PENALTIES])
+    scores = dev_sample.read([((is_token, is_token), penalty) for penalty in penalties])
     # Open EM decides.
-    penalty = max(zip(scores, LENGTH_PENALTIES, strict=True), key=lambda pair: pair[0][0])[1]
+    penalty = max(zip(scores, penalties, strict=True), key=lambda pair: pair[0][0])[1]
     model.config = dataclasses.replace(model.config, length_penalty=penalty)
     points = filter_curve(dev_sample, penalty)
     full = points[0]

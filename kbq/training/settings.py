@@ -77,6 +77,9 @@ class TrainingSettings(RunSettings):
             "paper."
         ),
     ] = False
+    without_penalty: Annotated[
+        bool, Option("Give the model no penalty for the length of phrases, as in the paper.")
+    ] = False
 
 
 # Section 4.4 and appendix D of arXiv 2012.12624, with two query encoders. λ1, λ2 and λ3 are 1, 2
@@ -95,6 +98,7 @@ PAPER = TrainingSettings(
     tokens_weight=0.0,
     filter_weight=1.0,
     equal_trust=True,
+    without_penalty=True,
 )
 
 

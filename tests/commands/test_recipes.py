@@ -60,7 +60,7 @@ def test_training_by_the_paper(run: Run, given: dict[str, Any], tmp_path: Path) 
     assert given["config"].shared_query_encoder is False
     run(*words)
     assert (given["settings"], given["config"].shared_query_encoder) == (TrainingSettings(), True)
-    assert PAPER.batch_queries == 84
+    assert (PAPER.batch_queries, PAPER.without_penalty) == (84, True)
 
 
 def test_tuning_by_the_paper(run: Run, given: dict[str, Any], tmp_path: Path) -> None:

@@ -146,13 +146,17 @@ def test_the_smallest_penalty_with_the_best_answers_is_taken(
     passages: list[Passage],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(DevSample, "read", lambda *_: [[em, 0.0, 0.0] for em in ems])
+    monkeypatch.setattr(
+        DevSample, "read", lambda _, ways: [[em, 0.0, 0.0] for em in ems[: len(ways)]]
+    )
     monkeypatch.setattr(
         calibration, "filter_curve", lambda *_: (FilterPoint(0.0, 100.0, 1.0, 50.0, 0.0, 50.0),)
     )
     model = new_model()
     quantisation_of(model, passages)
     assert model.config.length_penalty == chosen
+    quantisation_of(model, passages, (0.0,))
+    assert model.config.length_penalty == 0
 
 
 def test_what_is_asked_is_bounded(
