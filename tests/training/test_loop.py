@@ -20,7 +20,7 @@ from kbq.training.batches import PreparedPassage, collate, prepare, read_example
 from kbq.training.encoders import EncoderRun, ReaderOutputs
 from kbq.training.engine import StepReport
 from kbq.training.losses import filter_loss
-from kbq.training.settings import TrainingSettings
+from kbq.training.settings import PAPER, TrainingSettings
 
 SETTINGS = TrainingSettings(epochs=3, batch_tokens=100, learning_rate=1e-2, pre_batches=2)
 
@@ -88,6 +88,15 @@ def test_batches_of_queries_take_each_with_its_own_passage(
 
     reports = train(new_model(), passages, tmp_path / "c.pt", replace(settings, epochs=2))
     assert reports[-1].step == reports[0].steps == 2 * len(epoch)
+
+
+def test_the_recipe_of_the_paper_learns(
+    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    settings = replace(PAPER, batch_queries=8, learning_rate=1e-2, epochs=12)
+    reports = train(new_model(), passages, tmp_path / "c.pt", settings)
+    losses = [step.means["single"] for step in reports]
+    assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
 
 
 def test_other_answers_of_the_same_passage_are_no_negatives(
