@@ -15,10 +15,10 @@ ASKED: dict[Purpose, str] = {"query": "queries", "cell": "cells of tables"}
 Backend = Literal["auto", "dense", "bm25", "sparta", "hybrid"]
 WordBackend = Literal["bm25", "sparta"]
 WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
-# What is found by words alone, and what they are called.
-FINDS: Mapping[str, tuple[str, tuple[Unit, ...]]] = {
-    "bm25": ("BM25", ("paragraph", "page")),
-    "sparta": ("SPARTA", ("sentence", "paragraph", "page")),
+# What words alone do not find, and what to ask for instead.
+NOT_FOUND: Mapping[str, tuple[str, tuple[Unit, ...], str]] = {
+    "bm25": ("BM25", ("phrase", "sentence"), "paragraphs or pages"),
+    "sparta": ("SPARTA", ("phrase",), "sentences, paragraphs or pages"),
 }
 # Defaults of a search.
 K = 5
@@ -115,11 +115,10 @@ class SearchOptions:
                 f"a reader finds no {self.unit}: ask for phrases or pages", is_usage=True
             )
 
-        finder, units = FINDS.get(self.backend, ("", ()))
-        if self.reader is None and finder and self.unit not in (None, *units):
+        finder, units, others = NOT_FOUND.get(self.backend, ("", (), ""))
+        if self.reader is None and self.unit in units:
             raise QueryError(
-                f"{finder} finds no {self.unit}: ask for {' or '.join(f'{one}s' for one in units)}, "
-                "or use the backend hybrid",
+                f"{finder} finds no {self.unit}: ask for {others}, or use the backend hybrid",
                 is_usage=True,
             )
 

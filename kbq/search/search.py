@@ -149,31 +149,31 @@ class LexicalScores:
 
     def _sentences(self, query: int) -> Iterator[Answer]:
         """Yield the sentences of every score above zero, best first; of the parts of a sentence that
-        was split, the best.
+        was split, the best. BM25 knows none.
         """
-        seen = set()
+        indexes = [index for index in self._indexes if isinstance(index, SentenceImpacts)]
         ranked = heapq.merge(
-            *(self._sentences_in(shard, query) for shard in range(len(self._shards)))
+            *(
+                _in_order(self._sentence_scores(shard, index, query), shard)
+                for shard, index in enumerate(indexes)
+            )
         )
+        seen = set()
         for negative, number, sentence in ranked:
-            index = self._indexes[number]
-            assert isinstance(index, SentenceImpacts)
-            paragraph, place = index.place(sentence)
+            paragraph, place = indexes[number].place(sentence)
             if (number, paragraph, place) in seen:
                 continue
             seen.add((number, paragraph, place))
             text = self._text_of(number, paragraph)
             yield self._shards[number].answer(paragraph, -negative, place, place, text)
 
-    def _sentences_in(self, shard: int, query: int) -> Iterator[tuple[float, int, int]]:
-        """Yield (-score, shard, sentence) of every score above zero in one shard, best first."""
-        index = self._indexes[shard]
-        assert isinstance(index, SentenceImpacts)
+    def _sentence_scores(self, shard: int, index: SentenceImpacts, query: int) -> Floats:
+        """Return the scores of a shard's sentences, zero on pages that give no answers. Shape:
+        (sentences,).
+        """
         scores = index.sentence_scores(self._terms[query]) * np.float32(self._weight)
         shown = self._shards[shard].shown
-        if shown is not None:
-            scores = scores * shown[index.paragraphs]
-        return _in_order(scores, shard)
+        return scores if shown is None else scores * shown[index.paragraphs]
 
     def explained(self, query: int, k: int) -> Iterator[tuple[Answer, dict[str, float]]]:
         """Yield the k best paragraphs, each with the share of each term in its score."""

@@ -174,7 +174,7 @@ def test_bm25_finds_no_phrase(unit: Unit, dogs_kb: KnowledgeBase) -> None:
     ):
         dogs_kb.query(["dogs"], 1, unit, "bm25")
     with pytest.raises(
-        QueryError, match="SPARTA finds no phrase: ask for sentences or paragraphs or pages, or"
+        QueryError, match="SPARTA finds no phrase: ask for sentences, paragraphs or pages, or"
     ):
         dogs_kb.query(["dogs"], 1, "phrase", "sparta")
 
