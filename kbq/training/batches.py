@@ -410,6 +410,18 @@ class PreparedPassage:
         """Tokens of each of its windows and of those of its hard negatives."""
         return [len(window.ids) for window in (*self.windows, *(one for _, one in self.negatives))]
 
+    def with_query_alone(self, number: int) -> "PreparedPassage":
+        """Return the passage with one of its queries."""
+        place = slice(number, number + 1)
+        negatives = tuple((0, window) for query, window in self.negatives if query == number)
+        return replace(
+            self,
+            queries=self.queries[place],
+            answers=self.answers[place],
+            golds=self.golds[place],
+            negatives=negatives,
+        )
+
     @property
     def text(self) -> list[int]:
         """The word pieces of its paragraph, without repeating the overlaps of windows."""
@@ -569,15 +581,9 @@ def batches(
 def each_query_alone(passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
     """Return each query with its own copy of its passage, as the examples of arXiv 2012.12624 are."""
     return [
-        replace(
-            passage,
-            queries=(query,),
-            answers=(passage.answers[number],),
-            golds=(passage.golds[number],),
-            negatives=tuple((0, window) for owner, window in passage.negatives if owner == number),
-        )
+        passage.with_query_alone(number)
         for passage in passages
-        for number, query in enumerate(passage.queries)
+        for number in range(len(passage.queries))
     ]
 
 
