@@ -10,6 +10,7 @@ import zipfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from kbq.words.sparta import SpartaModel, strongest_impacts, word_pieces
 PARAGRAPHS = "paragraphs"  # .npy, u32 [sentences]: the paragraph of each sentence
 IMPACT_STEPS = 100  # whole numbers that stand for an impact of 1 in exported files
 BLOCK = 512  # paragraphs encoded together; a kill loses one block at most
+KEPT = 2**12  # paragraphs whose sentences are remembered
 
 
 def add_sparta(
@@ -292,7 +294,8 @@ class SentenceImpacts:
         )
 
 
-def _bounds(text: str, count: int) -> list[tuple[int, int]]:
+@lru_cache(KEPT)
+def _bounds(text: str, count: int) -> Sequence[tuple[int, int]]:
     """Return the characters of each of `count` sentences of a paragraph; all of it for each, if it
     has another number of sentences.
     """
