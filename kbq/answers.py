@@ -34,7 +34,7 @@ class Answer:
     """A phrase found for a query, with its evidence: `text` is `context[start:end]`, with one blank
     for any white space.
 
-    A search by words alone finds no phrase: the whole paragraph is the answer.
+    A search by words alone finds no phrase: the whole paragraph, or sentence, is the answer.
     """
 
     text: str
