@@ -234,7 +234,7 @@ def _note_few(result: Result, options: SearchOptions) -> None:
     if options.min_probability or len(result.answers) >= options.k:
         return
     if not result.answers and options.backend in WORDS_ALONE:
-        note("nothing is found: no paragraph shares a term with the query")
+        note("nothing is found: no text shares a term with the query")
     else:
         note(f"{len(result.answers)} of the {options.k} answers asked for were found")
 

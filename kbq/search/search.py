@@ -47,6 +47,7 @@ ParagraphIndex = BM25Index | SentenceImpacts  # index of one shard
 
 Wanted = tuple[int, Unit]  # k, and what an answer is
 BATCH = 64  # queries searched together
+MOST = 2**62  # `islice` takes no number beyond 64 bits
 STARTS = 2**15  # spans that are scored together, unless one query has more
 DEEPER = 4  # how many times as deep the next round is
 
@@ -132,7 +133,7 @@ class LexicalScores:
         query; with learned impacts, also sentences.
         """
         if unit == "sentence":
-            return list(islice(self._sentences(query), k))
+            return list(islice(self._sentences(query), min(k, MOST)))
         hits: list[Answer] = []
         pages = set()
         for score, number, paragraph in self._in_order(query):
@@ -148,9 +149,7 @@ class LexicalScores:
         return hits
 
     def _sentences(self, query: int) -> Iterator[Answer]:
-        """Yield the sentences of every score above zero, best first; of the parts of a sentence that
-        was split, the best. BM25 knows none.
-        """
+        """Yield the sentences of every score above zero, best first. BM25 knows none."""
         indexes = [index for index in self._indexes if isinstance(index, SentenceImpacts)]
         ranked = heapq.merge(
             *(
@@ -158,12 +157,8 @@ class LexicalScores:
                 for shard, index in enumerate(indexes)
             )
         )
-        seen = set()
         for negative, number, sentence in ranked:
             paragraph, place = indexes[number].place(sentence)
-            if (number, paragraph, place) in seen:
-                continue
-            seen.add((number, paragraph, place))
             text = self._text_of(number, paragraph)
             yield self._shards[number].answer(paragraph, -negative, place, place, text)
 
@@ -177,9 +172,7 @@ class LexicalScores:
 
     def explained(self, query: int, k: int) -> Iterator[tuple[Answer, dict[str, float]]]:
         """Yield the k best paragraphs, each with the share of each term in its score."""
-        # `islice` takes no number beyond 64 bits.
-        count = min(k, sum(len(shard.texts) for shard in self._shards))
-        for score, number, paragraph in islice(self._in_order(query), count):
+        for score, number, paragraph in islice(self._in_order(query), min(k, MOST)):
             parts = self._indexes[number].parts(self._terms[query], paragraph)
             yield self._shards[number].answer(paragraph, score), parts
 

@@ -1,8 +1,8 @@
 """Impacts: the terms of sentences as a SPARTA model weighs them, to score paragraphs by.
 
 They are stored in `sparta-NAME/` of each shard, the tokenizer in `sparta-NAME/` of the knowledge
-base, so a query needs no network. NAME is a digest of the model and k: new impacts are written
-with those in use still there, until the manifest names the new ones.
+base, so a query needs no network. NAME is a digest of the model, k and the format: new impacts are
+written with those in use still there, until the manifest names the new ones.
 """
 
 import hashlib
@@ -10,7 +10,6 @@ import zipfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 from kbq.array_types import Floats
 from kbq.dump.manifest import Manifest, changing, write_manifest
 from kbq.dump.shards import Shard, ShardEntry
-from kbq.english.sentences import sentence_bounds
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.model.backbone import saved_tokenizer
 from kbq.model.tokenizer import tokenize
@@ -34,10 +32,15 @@ from kbq.text.queries import Query
 from kbq.words.postings import Entries, Postings, damaged, is_complete, write_postings
 from kbq.words.sparta import SpartaModel, strongest_impacts, word_pieces
 
-PARAGRAPHS = "paragraphs"  # .npy, u32 [sentences]: the paragraph of each sentence
+# Arrays of sentences, .npy, u32: the paragraph of each, its first character there, and the one
+# behind its last.
+PARAGRAPHS = "paragraphs"
+STARTS = "starts"
+ENDS = "ends"
+OF_SENTENCES = (PARAGRAPHS, STARTS, ENDS)
+FORMAT = 2  # changes with the arrays
 IMPACT_STEPS = 100  # whole numbers that stand for an impact of 1 in exported files
 BLOCK = 512  # paragraphs encoded together; a kill loses one block at most
-KEPT = 2**12  # paragraphs whose sentences are remembered
 
 
 def add_sparta(
@@ -54,7 +57,8 @@ def add_sparta(
     """
     if k < 1:
         raise KnowledgeBaseError(f"terms is {k}, must be at least 1: choose a larger --terms")
-    name = hashlib.blake2b(f"{model.fingerprint()} {k}".encode(), digest_size=4).hexdigest()
+    made_of = f"{model.fingerprint()} {k} {FORMAT}"
+    name = hashlib.blake2b(made_of.encode(), digest_size=4).hexdigest()
     manifest = replace(manifest, sparta=name)
     stage = Stage(report, "impacts learned, paragraphs", manifest.counts.paragraphs)
     built = [f"sparta-{name}"]
@@ -92,22 +96,21 @@ def write_sentence_impacts(
         blocks.append(block)
         stage.add(stop - first)
 
-    entries, paragraphs = _joined(blocks)
-    write_postings(
-        folder, model.vocabulary, entries, "weights", shard.seal, {PARAGRAPHS: paragraphs}
-    )
+    entries, of_sentences = _joined(blocks)
+    write_postings(folder, model.vocabulary, entries, "weights", shard.seal, of_sentences)
     remove_folder(blocks_folder)
 
 
 def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel, k: int) -> None:
     """Write the impacts of the sentences of some paragraphs, numbered from 0, atomically."""
     windows = []
-    owners = array("I")
+    places: list[tuple[int, int, int]] = []
     titles = tokenize(model.tokenizer, [shard.title_of(paragraph) for paragraph in paragraphs])
     for title, paragraph in zip(titles, paragraphs, strict=True):
         paragraph_windows = model.windows(title.ids, shard.texts[paragraph])
         windows += paragraph_windows
-        owners.extend([paragraph] * sum(len(window.sentences) for window in paragraph_windows))
+        for window in paragraph_windows:
+            places += [(paragraph, one.start, one.end) for one in window.sentences]
 
     sentences = array("i")
     terms = array("i")
@@ -117,42 +120,42 @@ def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel
         terms.frombytes(strongest.numpy().astype(np.int32).tobytes())
         weights.frombytes(impacts.numpy().tobytes())
 
+    owners, starts, ends = np.array(places, np.uint32).reshape(-1, len(OF_SENTENCES)).T
     with replacing(path) as partial, partial.open("wb") as file:
-        np.savez(file, sentences=sentences, terms=terms, weights=weights, paragraphs=owners)
+        np.savez(
+            file,
+            sentences=sentences,
+            terms=terms,
+            weights=weights,
+            paragraphs=owners,
+            starts=starts,
+            ends=ends,
+        )
 
 
 def _is_block(path: Path) -> bool:
     try:
         with path.open("rb") as file, np.load(file) as block:
-            return {"sentences", "terms", "weights", "paragraphs"} <= set(block.files)
+            return {"sentences", "terms", "weights", *OF_SENTENCES} <= set(block.files)
     except (OSError, ValueError, zipfile.BadZipFile):
         return False
 
 
-def _joined(blocks: Sequence[Path]) -> tuple[Entries, NDArray[np.uint32]]:
-    """Return the impacts of all blocks, and the paragraph of each sentence."""
-    empty = (
-        np.empty(0, np.int32),
-        np.empty(0, np.int32),
-        np.empty(0, np.float32),
-        np.empty(0, np.uint32),
-    )
-    parts = [empty]
+def _joined(blocks: Sequence[Path]) -> tuple[Entries, dict[str, NDArray[np.uint32]]]:
+    """Return the impacts of all blocks, and the arrays of their sentences."""
+    parts = [Entries(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))]
+    of_sentences = {name: [np.empty(0, np.uint32)] for name in OF_SENTENCES}
     before = 0
     for path in blocks:
         with np.load(path) as block:
-            parts.append(
-                (
-                    block["sentences"] + np.int32(before),
-                    block["terms"],
-                    block["weights"],
-                    block["paragraphs"],
-                )
-            )
-            before += len(block["paragraphs"])
+            sentences = block["sentences"] + np.int32(before)
+            parts.append(Entries(sentences, block["terms"], block["weights"]))
+            for name, columns in of_sentences.items():
+                columns.append(block[name])
+            before += len(block[PARAGRAPHS])
 
-    sentences, terms, weights, paragraphs = map(np.concatenate, zip(*parts, strict=True))
-    return Entries(sentences, terms, weights), paragraphs
+    entries = Entries(*map(np.concatenate, zip(*parts, strict=True)))
+    return entries, {name: np.concatenate(columns) for name, columns in of_sentences.items()}
 
 
 def compact_sparta(
@@ -161,8 +164,9 @@ def compact_sparta(
     """Copy impacts from old shards to new ones, which hold the remaining pages in the same order."""
     terms: dict[str, int] = {}
     columns: list[Entries] = []
-    # The paragraph of each remaining sentence, counted over all shards.
+    # The paragraph of each remaining sentence, counted over all shards, and its characters.
     owners: list[NDArray[np.int64]] = []
+    characters: list[NDArray[np.uint32]] = []
     sentences = paragraphs = 0
 
     for shard in old:
@@ -175,16 +179,23 @@ def compact_sparta(
         places = (np.cumsum(postings.live) - 1 + sentences).astype(np.int32)
         columns.append(Entries(places[entries.passages], numbers[entries.terms], entries.numbers))
         owners.append((np.cumsum(left) - 1 + paragraphs)[of_sentences[postings.live]])
+        bounds = np.stack([postings.array(STARTS), postings.array(ENDS)])
+        characters.append(bounds[:, postings.live])
         sentences += int(postings.live.sum())
         paragraphs += int(left.sum())
 
     passages, numbers, weights = (np.concatenate(column) for column in zip(*columns, strict=True))
     owner = np.concatenate(owners)
+    starts, ends = np.concatenate(characters, axis=1)
     first = 0
     for entry in new:
         begin, stop = np.searchsorted(owner, [first, first + entry.size.paragraphs])
         inside = (passages >= begin) & (passages < stop)
-        others = {PARAGRAPHS: (owner[begin:stop] - first).astype(np.uint32)}
+        others = {
+            PARAGRAPHS: (owner[begin:stop] - first).astype(np.uint32),
+            STARTS: starts[begin:stop],
+            ENDS: ends[begin:stop],
+        }
         entries = Entries(passages[inside] - np.int32(begin), numbers[inside], weights[inside])
         write_postings(
             sparta_folder(folder / entry.name, manifest),
@@ -227,7 +238,11 @@ class SentenceImpacts:
     def __init__(self, shard: Shard, manifest: Manifest) -> None:
         """Raises KnowledgeBaseError if a file is missing or damaged."""
         postings = Postings(sparta_folder(shard.folder, manifest), "weights")
-        self.paragraphs = postings.array(PARAGRAPHS)
+        self.paragraphs, self._starts, self._ends = map(postings.array, OF_SENTENCES)
+        if not len(self.paragraphs) == len(self._starts) == len(self._ends):
+            error = ValueError("the arrays of its sentences differ in length")
+            raise damaged(postings.folder, shard.folder.parent, "weights", error)
+
         if len(self.paragraphs) and not self.paragraphs.max() < len(shard.texts):
             error = ValueError(
                 f"a sentence belongs to paragraph {self.paragraphs.max()} of {len(shard.texts)}"
@@ -256,25 +271,22 @@ class SentenceImpacts:
         return self._sentences.scores(terms)
 
     def place(self, sentence: int) -> tuple[int, tuple[int, int]]:
-        """Return the paragraph of a sentence and its characters there, without white space around
-        it; all characters if it was split, because it was longer than a window.
-        """
-        paragraph = int(self.paragraphs[sentence])
-        first, stop = np.searchsorted(self.paragraphs, [paragraph, paragraph + 1]).tolist()
-        return paragraph, _bounds(self._texts[paragraph], stop - first)[sentence - first]
+        """Return the paragraph of a sentence, and its characters there."""
+        characters = int(self._starts[sentence]), int(self._ends[sentence])
+        return int(self.paragraphs[sentence]), characters
 
     def sentences(self, paragraph: int, k: int | None = None) -> list[tuple[str, dict[str, float]]]:
         """Return each sentence of a paragraph with its k strongest terms, or all, and their
         impacts.
 
-        If one was split, because it was longer than a window, each part is shown as the whole
-        paragraph.
+        A sentence that is longer than a window is several.
         """
         text = self._texts[paragraph]
-        numbers = np.flatnonzero(self.paragraphs == paragraph).tolist()
-        texts = [text[begin:stop] for begin, stop in _bounds(text, len(numbers))]
-        terms = [self._sentences.strongest(number, k) for number in numbers]
-        return list(zip(texts, terms, strict=True))
+        found = []
+        for number in np.flatnonzero(self.paragraphs == paragraph).tolist():
+            _, (start, end) = self.place(number)
+            found.append((text[start:end], self._sentences.strongest(number, k)))
+        return found
 
     def statistics(self, terms: Iterable[str]) -> None:
         """Return None, because scores depend on nothing outside this shard."""
@@ -292,21 +304,6 @@ class SentenceImpacts:
         return (
             dict.fromkeys(terms, 0.0) if best is None else self._sentences.parts(terms, int(best))
         )
-
-
-@lru_cache(KEPT)
-def _bounds(text: str, count: int) -> Sequence[tuple[int, int]]:
-    """Return the characters of each of `count` sentences of a paragraph; all of it for each, if it
-    has another number of sentences.
-    """
-    bounds = sentence_bounds(text)
-    if len(bounds) != count:
-        return [(0, len(text))] * count
-    begins = [stop - len(text[begin:stop].lstrip()) for begin, stop in bounds]
-    return [
-        (begin, begin + len(text[begin:stop].rstrip()))
-        for begin, (_, stop) in zip(begins, bounds, strict=True)
-    ]
 
 
 def impact_lines(shards: Sequence[Shard], manifest: Manifest) -> Iterator[str]:

@@ -204,33 +204,56 @@ def test_a_hybrid_score_adds_both_sources_by_their_weights(
 def test_sentences_rank_as_their_impacts_add_up(
     sparta: SpartaModel, pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
-    KnowledgeBase.build(pages, tmp_path / "kb", model)
+    folder = tmp_path / "kb"
+    KnowledgeBase.build(pages[:8], folder, model)
+    KnowledgeBase.build(pages[8:], folder, model, append=True)
     sparta.save(tmp_path / "m")
-    index_sparta(tmp_path / "kb", tmp_path / "m", terms=50)
-    kb = KnowledgeBase.open(tmp_path / "kb", device="cpu")
-    words = kb.searcher.words
+    index_sparta(folder, tmp_path / "m", terms=50)
+    kb = KnowledgeBase.open(folder, device="cpu")
+    kb.delete([pages[0].page_id])
     query = Query.of("the river of the city")
+    terms = ["the", "river", "of", "the", "city"]
     expected: dict[tuple[str, int, str], float] = {}
-    for shard, index in zip(kb.searcher.shards, words.sparta, strict=True):
+    searcher = KnowledgeBase.open(folder, device="cpu").searcher
+    assert len(searcher.shards) == 2
+    for shard, index in zip(searcher.shards, searcher.words.sparta, strict=True):
         for paragraph, number in enumerate(shard.paragraph_numbers.tolist()):
             page_id = shard.ids[int(shard.paragraph_pages[paragraph])]
             for text, impacts in index.sentences(paragraph):
-                score = sum(
-                    impacts.get(term, 0.0) for term in ["the", "river", "of", "the", "city"]
-                )
-                if score > 0:
-                    expected[page_id, number, text] = score
+                score = sum(impacts.get(term, 0.0) for term in terms)
+                if score > 0 and page_id != pages[0].page_id:
+                    place = page_id, number, " ".join(text.split())
+                    expected[place] = max(score, expected.get(place, 0.0))
 
-    hits = kb.searcher.search([query], SearchOptions(9999, "sentence", "sparta"))[0]
-    found = {(hit.page_id, hit.paragraph, hit.text): hit.score for hit in hits}
+    hits = searcher.search([query], SearchOptions(10**30, "sentence", "sparta"))[0]
+    found = {(hit.page_id, hit.paragraph, hit.text): hit.score for hit in reversed(hits)}
     assert found == pytest.approx(expected, abs=1e-3)
-    assert len(found) == len(hits) > len({hit.page_id for hit in hits}) > 3
+    assert len(hits) > len({hit.page_id for hit in hits}) > 3
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert all(hit.unit == (hit.start, hit.end) for hit in hits)
-    assert kb.searcher.search([query], SearchOptions(2, "sentence", "sparta"))[0] == hits[:2]
-    one_page = kb.with_pages([hits[0].page_id])
+    assert searcher.search([query], SearchOptions(2, "sentence", "sparta"))[0] == hits[:2]
+    one_page = KnowledgeBase.open(folder, device="cpu").with_pages([hits[0].page_id])
     left = one_page.searcher.search([query], SearchOptions(9999, "sentence", "sparta"))[0]
     assert left == [hit for hit in hits if hit.page_id == hits[0].page_id]
+
+
+def test_parts_of_a_long_sentence_have_places_of_their_own(
+    sparta: SpartaModel, encoded: Callable[..., EncodedParagraph], tmp_path: Path
+) -> None:
+    text = "The city. The " + "river of the " * 30 + "city. Marie was born in Warsaw."
+    shard = write_shard(
+        tmp_path / "shard-00000", [("1", "birth", [replace(encoded([[1, 1]]), text=text)])]
+    )
+    counts = Counts(1, 1, rows=1)
+    manifest = Manifest("m", "f", 2, 0.0, (ShardEntry("shard-00000", shard.seal, counts, counts),))
+    index = SentenceImpacts(shard, add_sparta(tmp_path, manifest, sparta, k=40))
+    places = [index.place(number) for number in range(len(index.paragraphs))]
+    texts = [text[start:end] for _, (start, end) in places]
+    assert texts[0] == "The city."
+    assert texts[-1] == "Marie was born in Warsaw."
+    assert len(texts) > 4
+    assert " ".join(texts) == text
+    assert [found for found, _ in index.sentences(0)] == texts
 
 
 def test_sentences_are_predicted_by_impacts(
