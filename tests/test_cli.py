@@ -395,7 +395,7 @@ def test_bm25_is_explained_word_by_word(
     assert run("explain", "whale", "--kb", tmp_path / "kb", "--json").documents[0]["answers"] == []
     nothing = run("query", "whale", "--kb", tmp_path / "kb", "--backend", "bm25")
     assert (nothing.status, nothing.out) == (0, "whale\n\n")
-    assert "nothing is found: no paragraph shares a term with the query" in nothing.err
+    assert "nothing is found: no text shares a term with the query" in nothing.err
     shown = run("explain", "river whale", "--kb", tmp_path / "kb", "-k", 1).out.splitlines()
     assert shown[0].endswith(f"(page {first['page_id']}, paragraph {first['paragraph']})")
     assert [line.split()[1] for line in shown[2:]] == ["river", "whale"]

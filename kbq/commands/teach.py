@@ -256,6 +256,9 @@ def encoders(
     if recipe == "paper":
         settings = by_paper(context, settings, PAPER)
         two_query_encoders = True
+    if settings.batch_queries:
+        how = "with --batch-queries" if recipe == "kbq" else "with --recipe paper"
+        refuse_given(context, how, ("batch_tokens",))
 
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
     _train(

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from kbq.answers import Answer, is_likely
 from kbq.english.countries import ADJECTIVES, NAMES, countries_of_the_world
 from kbq.english.dates import date_around
-from kbq.english.quantities import quantity_around
+from kbq.english.quantities import Measure, as_measure, quantity_around
 from kbq.text.answer_scores import normalise_answer
 from kbq.text.normal_forms import normalised
 
@@ -395,15 +395,17 @@ def whole_name(answer: Answer) -> Answer:
     return answer
 
 
-def whole_quantity(answer: Answer) -> Answer:
+def whole_quantity(answer: Answer, measures: Sequence[Measure] = ()) -> Answer:
     """Return a quantity with all that belongs to it: "more than 5,000", "3.2 million", "410 m below
     sea level", but without its conversion: "277 miles" of "277 miles (446 km)".
+
+    `measures`: what its unit measures, or anything; other units are left out.
     """
     converted = CONVERTED.fullmatch(answer.text)
     if converted:
         answer = _cut(answer, answer.start, answer.start + converted.end("quantity"))
     found = quantity_around(answer.context, answer.start, answer.end)
-    if found.quantity is None:
+    if found.quantity is None or as_measure(found.quantity, measures) != found.quantity:
         return answer
     if found.start > answer.start:
         return answer

@@ -7,6 +7,7 @@ size in a unit of its dimension.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from functools import cache
@@ -61,6 +62,7 @@ def _units() -> dict[str, tuple[str, Decimal]]:
     return units
 
 
+_KINDS = ("day", "foot")  # units that are kinds, too: day pupils, foot soldiers
 # What a dimension measures where its name does not say so.
 _MEASURES = {
     "month": {"time"},
@@ -124,11 +126,14 @@ def _unit_pattern(is_prefix: bool) -> str:
     }
     forms = [form for form in _units() if not is_prefix or (form in money and not form.islower())]
     ways = [re.escape(form).replace(r"\ ", r"\s") for form in sorted(forms, key=len, reverse=True)]
-    # "12 in 1990" is no length, but "12 in long" is one.
-    preposition = r"(?:(?<!\sin)(?<!-in)|(?!\s+(?!(?:long|wide|tall|high|deep|thick|by|x)\b)\w))"
     if is_prefix:
         return "|".join(ways)
-    return rf"(?:{'|'.join(ways)})(?![^\W_]){preposition}"
+    size = "(?:long|wide|tall|high|deep|thick|old|by|x)"
+    # "12 in 1990" is no length, but "12 in long" is one.
+    preposition = rf"(?:(?<!\sin)(?<!-in)|(?!\s+[(\[\"“‘']?(?!{size}\b)\w))"
+    # "120 second-year students" are no seconds, but "a 90 minute-long film" has minutes.
+    compound = rf"(?!-(?!{size}\b)[a-z])"
+    return rf"(?:{'|'.join(ways)})(?![^\W_]){preposition}{compound}"
 
 
 def _of_one(names: str) -> str:
@@ -348,9 +353,26 @@ def meaning(quantity: Quantity) -> tuple[object, ...]:
     return (dimension, quantity.bound, *(_EXACT.normalize(size) for size in sizes))
 
 
+def as_measure(quantity: Quantity, measures: Sequence[Measure]) -> Quantity | None:
+    """Return a quantity as one of these measures, or None if its unit measures something else.
+
+    What is a unit elsewhere may be a word: 450 day pupils, 5,000 in "the town".
+
+    >>> as_measure(Quantity("90", "m"), ["length"]), as_measure(Quantity("412", "tons"), ["length"])
+    (Quantity(number='90', unit='m', about=False, bound='', to='', is_counted=False), None)
+    >>> as_measure(Quantity("450", "day"), ["count"]).unit, as_measure(Quantity("450", "days"), ["count"])
+    ('', None)
+    """
+    measured = measures_of(quantity.unit)
+    if not measures or not measured or measured & {*measures}:
+        return quantity
+    is_word = quantity.unit == "in" or ("count" in measures and quantity.unit in _KINDS)
+    return replace(quantity, unit="") if is_word else None
+
+
 def measures_of(unit: str) -> frozenset[str]:
-    """Return what a unit of the table measures; no unit, and a noun, measure nothing else than
-    themselves.
+    """Return what a unit of the table measures, or nothing for a noun and for no unit, which may
+    stand for any measure.
 
     >>> sorted(measures_of("pounds")), sorted(measures_of("years")), sorted(measures_of("episodes"))
     (['mass', 'money'], ['time'], [])

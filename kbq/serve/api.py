@@ -24,6 +24,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 import kbq
 from kbq.answers import CONTEXT, Result
+from kbq.english.quantities import Measure
 from kbq.errors import KbqError
 from kbq.options import declared
 from kbq.search.options import SearchOptions
@@ -342,15 +343,19 @@ class WantedRelation(ClientObject):
     ] = []
     values: Literal["one", "many"] = "one"
     type: Literal["text", "page", "date", "quantity"] | None = None
+    measures: list[Measure] = []
     min_probability: Annotated[float | None, Field(ge=0, le=1)] = None
 
     @property
     def relation(self) -> Relation:
         """The relation as `kbq fill` knows it."""
         named = relation_named(self.name, self.values)
-        query = tuple(self.query) or named.query
         return replace(
-            named, query=query, type=self.type or named.type, min_probability=self.min_probability
+            named,
+            query=tuple(self.query) or named.query,
+            type=self.type or named.type,
+            measures=tuple(self.measures) or named.measures,
+            min_probability=self.min_probability,
         )
 
 

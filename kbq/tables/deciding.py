@@ -10,7 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -31,7 +31,7 @@ from kbq.english.phrases import (
     whole_quantity,
     with_nouns,
 )
-from kbq.english.quantities import ASKS_FOR_A_CHANGE, measures_of
+from kbq.english.quantities import ASKS_FOR_A_CHANGE
 from kbq.english.split_dates import split_date
 from kbq.english.statements import is_no_thing
 from kbq.errors import KbqError
@@ -423,6 +423,8 @@ class Decider:
         """Return answers in the form of a relation's values: a whole date, or an item of a list."""
         said = list(answers)
         whole = WHOLE.get(relation.type or "")
+        if relation.measures:
+            whole = partial(whole_quantity, measures=relation.measures)
         if whole is not None:
             said = [
                 answer if _bounds_a_span(answer, relation) else self._shaped(answer, whole, decided)
@@ -631,7 +633,7 @@ class Decider:
             if ASKS_FOR_A_CHANGE.search(" ".join(relation.query)):
                 # A loss is what is asked for, not a negative amount.
                 before = ASKS_FOR_A_CHANGE.sub("amount", before)
-            return _of_measure(normal_form(text, relation.type, before, behind), relation)
+            return normal_form(text, relation.type, before, behind, relation.measures)
         if relation.type == "text":
             return None
         page = self._titles.page(text)
@@ -776,17 +778,6 @@ def _may_be(value: str, normal: NormalForm | None, relation: Relation) -> bool:
     if relation.property == LOCATED_IN and name in NAMES and name not in PARTS_OF_OTHERS:
         return False
     return isinstance(normal, DEMANDED.get(relation.type or "", object))
-
-
-def _of_measure(normal: NormalForm | None, relation: Relation) -> NormalForm | None:
-    """Return a normal form, or None for a quantity whose unit measures something else than the
-    relation asks for: 412 tons are no length.
-    """
-    if relation.measures and isinstance(normal, QuantityValue):
-        measured = measures_of(normal.unit)
-        if measured and measured.isdisjoint(relation.measures):
-            return None
-    return normal
 
 
 def _exclude(better: Claim, claim: Claim, rule_names: Mapping[str, str]) -> bool:

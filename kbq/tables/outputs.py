@@ -39,7 +39,6 @@ from kbq.tables.claims import (
     NormalForm,
     QuantityValue,
     Source,
-    ValueType,
     write_json_lines,
     write_lines,
 )
@@ -614,17 +613,17 @@ def described(claims: Iterable[Claim], source: Source, relations: Iterable[Relat
     return json.dumps(content, ensure_ascii=False).translate(_ENDS_A_SCRIPT)
 
 
-def _normal_of(other: Alternative, kind: ValueType | None) -> NormalForm | None:
+def _normal_of(other: Alternative, relation: Relation | None) -> NormalForm | None:
     """Return the date or the quantity of an alternative, or None."""
-    if kind not in ("date", "quantity"):
+    if relation is None or relation.type not in ("date", "quantity"):
         return None
-    is_dated = kind == "date" and other.sentence
+    is_dated = relation.type == "date" and other.sentence
     split = None
     if is_dated:
         split = split_date(other.sentence, *other.within)
     if split:
         return split.date
-    return normal_form(other.value, kind)
+    return normal_form(other.value, relation.type, measures=relation.measures)
 
 
 def views(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -634,10 +633,9 @@ def views(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> li
     properties = {}
     if relation and relation.property:
         properties = {relation.name: relation.property}
-    kind = relation.type if relation else None
     found: list[dict[str, Any]] = [{"fact": f"{fact(claim, properties, ids)} ."}]
     for other in claim.alternatives:
-        normal = _normal_of(other, kind)
+        normal = _normal_of(other, relation)
         place = {name: getattr(other, name) for name in Alternative.__slots__}
         instead = dataclasses.replace(claim, **place, normal=normal, alternatives=(), metadata={})
         found.append(

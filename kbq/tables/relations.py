@@ -545,6 +545,8 @@ def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
             advice = f"choose from {', '.join(choices[key])}"
         elif key == "measures" and not (texts and all(text in get_args(Measure) for text in texts)):
             advice = f"choose from {', '.join(get_args(Measure))}"
+        elif key == "measures" and table.get("type") != "quantity":
+            advice = 'write type = "quantity", too'
         elif key == "min_probability" and not (type(value) in (int, float) and 0 <= value <= 1):
             advice = "write a number from 0 to 1"
         elif key == "property" and not (isinstance(value, str) and property_iri(value)):

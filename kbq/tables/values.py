@@ -5,6 +5,7 @@ and no form says more than the text.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
@@ -13,7 +14,15 @@ from kbq.dump.page_directory import PageValue, Titles
 from kbq.english.countries import country_of
 from kbq.english.dates import LONGEST, DateValue, date_of, date_of_cell, dates_agree
 from kbq.english.phrases import compared_words
-from kbq.english.quantities import Quantity, meaning, quantity_around, quantity_of, says_a_loss
+from kbq.english.quantities import (
+    Measure,
+    Quantity,
+    as_measure,
+    meaning,
+    quantity_around,
+    quantity_of,
+    says_a_loss,
+)
 from kbq.tables.claims import Claim, QuantityValue, ValueType
 from kbq.text.normal_forms import seen
 
@@ -22,7 +31,11 @@ _SCIENTIFIC = re.compile(r"[-+]?[0-9](?:\.[0-9]+)?[eE][-+]?[0-9]{1,2}", re.ASCII
 
 
 def normal_form(
-    text: str, type: ValueType | None = None, before: str = "", behind: str = ""
+    text: str,
+    type: ValueType | None = None,
+    before: str = "",
+    behind: str = "",
+    measures: Sequence[Measure] = (),
 ) -> DateValue | QuantityValue | None:
     """Return the date or the quantity of a text, or None if there is any doubt.
 
@@ -30,6 +43,7 @@ def normal_form(
         type: the known type of the value. Without it, a number alone is neither a date nor a
             quantity, and a quantity must have a well-known unit.
         before, behind: the text around it, which may say "about".
+        measures: of a quantity, what its unit measures, or anything.
 
     >>> normal_form("November 7, 1867")
     DateValue(edtf='1867-11-07', precision=11)
@@ -44,7 +58,7 @@ def normal_form(
     if type == "date":
         return date_of(text, before, behind, is_date=True)
     if type == "quantity":
-        return _quantity_in(text, before, behind)
+        return _quantity_in(text, before, behind, measures)
     if text.isdigit():
         return None
     quantity = quantity_of(text)
@@ -119,7 +133,9 @@ def is_same(text: str, claim: Claim, titles: Titles) -> bool:
     return isinstance(claim.normal, PageValue) and titles.page(text) == claim.normal
 
 
-def _quantity_in(text: str, before: str, behind: str) -> QuantityValue | None:
+def _quantity_in(
+    text: str, before: str, behind: str, measures: Sequence[Measure]
+) -> QuantityValue | None:
     """Return the quantity of a text, or None if the words around it make another one of it."""
     quantity = quantity_of(text, counts_anything=True)
     if quantity is None or says_a_loss(before):
@@ -136,10 +152,14 @@ def _quantity_in(text: str, before: str, behind: str) -> QuantityValue | None:
     ):
         return None
 
-    has_other_unit = meaning(around)[0] != meaning(quantity)[0]
+    measured = as_measure(quantity, measures)
+    measured_around = as_measure(around, measures)
+    if measured is None or measured_around is None:
+        return None
+    has_other_unit = meaning(measured_around)[0] != meaning(measured)[0]
     if has_other_unit:
         return None
-    return _as_value(replace(quantity, about=around.about))
+    return _as_value(replace(measured, about=around.about))
 
 
 def _as_value(quantity: Quantity | None) -> QuantityValue | None:

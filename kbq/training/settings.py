@@ -88,6 +88,7 @@ PAPER = TrainingSettings(
     learning_rate=3e-5,
     warmup=0.0,
     epochs=4.0,
+    max_queries=10**6,
     batch_queries=84,
     pre_batches=2,
     pre_batches_from=0.5,

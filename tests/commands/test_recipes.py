@@ -61,6 +61,9 @@ def test_training_by_the_paper(run: Run, given: dict[str, Any], tmp_path: Path) 
     run(*words)
     assert (given["settings"], given["config"].shared_query_encoder) == (TrainingSettings(), True)
     assert (PAPER.batch_queries, PAPER.without_penalty) == (84, True)
+    for option in (("--recipe", "paper"), ("--batch-queries", 84)):
+        refused = run(*words, *option, "--batch-tokens", 4096)
+        assert (refused.status, "--batch-tokens" in refused.err) == (2, True)
 
 
 def test_tuning_by_the_paper(run: Run, given: dict[str, Any], tmp_path: Path) -> None:

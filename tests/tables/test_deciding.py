@@ -12,7 +12,7 @@ from kbq.answers import Answer
 from kbq.dump.page_directory import PageValue
 from kbq.english.dates import DateValue
 from kbq.kb import KnowledgeBase
-from kbq.tables.claims import Alternative, Claim, written
+from kbq.tables.claims import Alternative, Claim, QuantityValue, written
 from kbq.tables.deciding import IN_ONE_PLACE, IN_TIME, RIVALS, Decider, Decision
 from kbq.tables.options import Dates
 from kbq.tables.outputs import views
@@ -606,6 +606,49 @@ def said(text: str, phrase: str, page_id: str = "P7") -> Answer:
     end = start + len(phrase)
     return replace(
         answer(phrase, 0.9), start=start, end=end, context=text, unit=(start, end), page_id=page_id
+    )
+
+
+@pytest.mark.parametrize(
+    ("relation", "text", "value", "normal"),
+    [
+        ("population", "1,200| year-round residents", "1,200", ("1200", "")),
+        ("population", "5,000| in (2010)", "5,000", ("5000", "")),
+        ("population", "5,000| in “the town”", "5,000", ("5000", "")),
+        ("population", "300| K inhabitants", "300", None),
+        ("population", "12| per km²", "12", None),
+        ("population", "12| %", "12", None),
+        ("students count", "450| day pupils", "450", ("450", "")),
+        ("students count", "120| second-year students", "120", ("120", "")),
+        ("number of deaths", "45| in.", "45", ("45", "")),
+        ("number of deaths", "30| foot soldiers", "30", ("30", "")),
+        ("number of seasons", "three| years", "three", None),
+        ("number of pages", "320 pages|", "320 pages", ("320", "pages")),
+        ("total revenue", "3.4 billion| in (fiscal) 2012", "3.4 billion", ("3400000000", "")),
+        ("total revenue", "2.5| million pounds", "2.5 million pounds", ("2500000", "pounds")),
+        ("height", "30| foot", "30 foot", ("30", "foot")),
+        ("height", "12| in long", "12 in", ("12", "in")),
+        ("height", "30| storeys", "30", ("30", "")),
+        ("length", "90| minutes", "90 minutes", ("90", "minutes")),
+        ("length", "412| tons", "412", None),
+        ("length", "a |90| minute-long film", "90 minute", ("90", "minute")),
+        ("mass", "3| stone", "3 stone", ("3", "stone")),
+        ("mass", "200| pounds", "200 pounds", ("200", "pounds")),
+        ("area", "12 km| of road", "12 km", None),
+    ],
+)
+def test_a_unit_measures_what_the_relation_asks_for(
+    relation: str, text: str, value: str, normal: tuple[str, str] | None
+) -> None:
+    *_, phrase, _ = ("", *text.split("|"))
+    slot = Slot("s", relation_named(relation))
+    found = said(f"It has {text.replace('|', '')} and so on.", phrase)
+    decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
+    (claim,) = decider.claims(slot, [[found]])
+    assert (claim.value, claim.accepted) == (value, normal is not None)
+    quantity = claim.normal
+    assert normal == (
+        (quantity.number, quantity.unit) if isinstance(quantity, QuantityValue) else None
     )
 
 

@@ -8,7 +8,13 @@ import pytest
 
 from kbq.errors import KbqError
 from kbq.tables import relations
-from kbq.tables.relations import Relation, property_iri, relations_of
+from kbq.tables.relations import (
+    Relation,
+    as_toml,
+    property_iri,
+    read_relations,
+    relations_of,
+)
 
 FILE = """
 ["place of birth"]
@@ -23,6 +29,15 @@ property = "P19"
 values = "many"
 min_probability = 0.7
 """
+
+
+def test_a_quantity_says_what_its_unit_measures(tmp_path: Path) -> None:
+    path = tmp_path / "relations.toml"
+    path.write_text('[span]\ntype = "quantity"\nmeasures = "length"\n', "utf-8")
+    (relation,) = relations_of([str(path)])
+    assert relation == Relation("span", ("span",), type="quantity", measures=("length",))
+    path.write_text(as_toml([relation]), "utf-8")
+    assert read_relations(path) == [relation]
 
 
 def test_names_and_files_make_relations(tmp_path: Path) -> None:
@@ -52,6 +67,17 @@ def test_names_and_files_make_relations(tmp_path: Path) -> None:
             '"page"',
             '"entity"',
             ":7: place of birth: type is 'entity': choose from text, page, date, quantity",
+        ),
+        (
+            "0.7",
+            '0.7\nmeasures = "miles"',
+            ":13: children: measures is 'miles': choose from count, length",
+        ),
+        ("0.7", "0.7\nmeasures = []", ":13: children: measures is []: choose from count, length"),
+        (
+            "0.7",
+            '0.7\nmeasures = "length"',
+            ":13: children: measures is 'length': write type = \"quantity\", too",
         ),
         ("0.7", "70", ":12: children: min_probability is 70: write a number from 0 to 1"),
         (

@@ -19,6 +19,7 @@ from kbq.training.batches import (
     TrainingQuery,
     batches,
     collate,
+    each_query_alone,
     passages_digest,
     prepare,
 )
@@ -182,6 +183,21 @@ def test_every_owned_token_has_one_place(model: Model) -> None:
     )
     cut = prepared[0].windows
     assert all(one.position + one.count == other.position for one, other in pairwise(cut))
+
+
+def test_a_query_alone_keeps_its_own_hard_negatives(model: Model) -> None:
+    text, others = "Marie was born in Paris.", (Negative("Curie", "the river"),)
+    queries = (query_of("Marie [SEP] birth", text, "Marie"), query_of("in?", text, "Paris", others))
+    prepared, _ = prepare(
+        model.query_tokenizer, model.config.window, [Passage("Marie", text, queries, "g")], 9
+    )
+    first, second = each_query_alone(prepared)
+    assert (first.negatives, [number for number, _ in second.negatives]) == ((), [0])
+    assert second.negatives[0][1] == prepared[0].negatives[0][1]
+    assert (first.queries + second.queries, first.golds + second.golds) == (
+        prepared[0].queries,
+        prepared[0].golds,
+    )
 
 
 def test_hard_negatives_join_the_negatives_of_their_query_alone(model: Model) -> None:

@@ -134,6 +134,21 @@ def test_the_loss_is_that_of_the_formula(
         assert losses.tolist() == pytest.approx(by_hand, abs=1e-3)
 
 
+def test_gold_phrases_that_no_search_found_enter_the_loss_unless_found_alone(
+    own_kb: KnowledgeBase, golds: list[Gold]
+) -> None:
+    some = golds[:6]
+    settings = replace(SETTINGS, k=1, objective="phrase", terms="joint")
+    losses = []
+    for found_alone in (False, True):
+        tuner = tuner_of(own_kb, some, replace(settings, found_alone=found_alone))
+        tuner.found.append(0)
+        losses.append(tuner.losses(range(len(some)))[0]["loss"].tolist())
+    with_golds, alone = losses
+    assert alone == pytest.approx([0.0] * len(some))  # one phrase competes with none
+    assert max(with_golds) > 1
+
+
 @pytest.mark.parametrize("kind", ["compact", "tiny"])
 def test_the_loss_is_that_of_what_codes_stand_for(
     kind: IndexKind, built: tuple[Path, Path], golds: list[Gold]
