@@ -117,13 +117,14 @@ _SPELT = (
 
 
 @cache
+def _is_currency(dimension: str) -> bool:
+    """Whether a dimension is the code of a currency, such as USD."""
+    return dimension.isupper() and len(dimension) == 3
+
+
 def _unit_pattern(is_prefix: bool) -> str:
     """Return a pattern of all units, or of those of money before a number, the longest first."""
-    money = {
-        form
-        for form, (dimension, _) in _units().items()
-        if dimension.isupper() and len(dimension) == 3
-    }
+    money = {form for form, (dimension, _) in _units().items() if _is_currency(dimension)}
     forms = [form for form in _units() if not is_prefix or (form in money and not form.islower())]
     ways = [re.escape(form).replace(r"\ ", r"\s") for form in sorted(forms, key=len, reverse=True)]
     if is_prefix:
@@ -378,7 +379,7 @@ def measures_of(unit: str) -> frozenset[str]:
     (['mass', 'money'], ['time'], [])
     """
     dimension = _units().get(unit, ("",))[0]
-    if dimension.isupper():  # the code of a currency
+    if _is_currency(dimension):
         return frozenset({"money"})
     return frozenset(_MEASURES.get(dimension, {dimension} - {""}))
 

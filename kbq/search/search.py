@@ -6,6 +6,7 @@ The answers to a query do not depend on other queries beside it, nor on where th
 
 import heapq
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -47,7 +48,6 @@ ParagraphIndex = BM25Index | SentenceImpacts  # index of one shard
 
 Wanted = tuple[int, Unit]  # k, and what an answer is
 BATCH = 64  # queries searched together
-MOST = 2**62  # `islice` takes no number beyond 64 bits
 STARTS = 2**15  # spans that are scored together, unless one query has more
 DEEPER = 4  # how many times as deep the next round is
 
@@ -133,7 +133,7 @@ class LexicalScores:
         query; with learned impacts, also sentences.
         """
         if unit == "sentence":
-            return list(islice(self._sentences(query), min(k, MOST)))
+            return list(islice(self._sentences(query), min(k, sys.maxsize)))
         hits: list[Answer] = []
         pages = set()
         for score, number, paragraph in self._in_order(query):
@@ -172,7 +172,7 @@ class LexicalScores:
 
     def explained(self, query: int, k: int) -> Iterator[tuple[Answer, dict[str, float]]]:
         """Yield the k best paragraphs, each with the share of each term in its score."""
-        for score, number, paragraph in islice(self._in_order(query), min(k, MOST)):
+        for score, number, paragraph in islice(self._in_order(query), min(k, sys.maxsize)):
             parts = self._indexes[number].parts(self._terms[query], paragraph)
             yield self._shards[number].answer(paragraph, score), parts
 

@@ -98,11 +98,10 @@ PLACES = frozenset(  # relations of places, countries, languages
 # Of these, relations whose values are neither countries nor languages.
 PROPER_PLACES = frozenset({"P19", "P20", "P131", "P159", "P276", "P551", "P706", "P840", "P937"})
 OF_PERSONS = OF_SEVERAL - {OCCUPATION} | {"P22", "P25"}  # father and mother are one each
-# Shapes of values that are the whole of something.
+# Shapes of values that are the whole of something; that of a quantity depends on its measures.
 WHOLE: Mapping[str, Callable[[Answer], Answer]] = {
     "page": bare_name,
     "date": whole_date,
-    "quantity": whole_quantity,
 }
 # Words before the date that begins a span, or that ends one, by the relations that ask for it.
 BEGINS_A_SPAN = re.compile(r"\bbetween (?:the )?\Z")
@@ -423,7 +422,7 @@ class Decider:
         """Return answers in the form of a relation's values: a whole date, or an item of a list."""
         said = list(answers)
         whole = WHOLE.get(relation.type or "")
-        if relation.measures:
+        if relation.type == "quantity":
             whole = partial(whole_quantity, measures=relation.measures)
         if whole is not None:
             said = [

@@ -652,6 +652,14 @@ def test_a_unit_measures_what_the_relation_asks_for(
     )
 
 
+def test_measures_are_of_quantities_alone() -> None:
+    relation = replace(relation_named("length"), type="date")  # as a client may ask
+    found = said("It was opened on 7–8 May 1945, with 90 m.", "8 May 1945")
+    decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
+    (claim,) = decider.claims(Slot("s", relation), [[found]])
+    assert claim.value == "7–8 May 1945"
+
+
 def test_a_day_has_its_year_from_the_sentence_before() -> None:
     decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
     text = "Ann Lee wrote. In 1867 she moved to Bonn. On 7 November she married. She died old."

@@ -59,6 +59,15 @@ def manifest(shard: Shard) -> Manifest:
     return Manifest("m", "f", 2, 0.0, (ShardEntry("shard-00000", shard.seal, counts, counts),))
 
 
+@pytest.fixture
+def kb(sparta: SpartaModel, pages: list[Page], model: Model, tmp_path: Path) -> KnowledgeBase:
+    """All pages with the impacts of their sentences."""
+    KnowledgeBase.build(pages, tmp_path / "kb", model)
+    sparta.save(tmp_path / "m")
+    index_sparta(tmp_path / "kb", tmp_path / "m", terms=50)
+    return KnowledgeBase.open(tmp_path / "kb", device="cpu")
+
+
 def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -176,14 +185,7 @@ def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_
         KnowledgeBase.open(kb, device="cpu")
 
 
-def test_a_hybrid_score_adds_both_sources_by_their_weights(
-    sparta: SpartaModel, pages: list[Page], model: Model, tmp_path: Path
-) -> None:
-    KnowledgeBase.build(pages, tmp_path / "kb", model)
-    sparta.save(tmp_path / "m")
-    index_sparta(tmp_path / "kb", tmp_path / "m", terms=50)
-    kb = KnowledgeBase.open(tmp_path / "kb", device="cpu")
-
+def test_a_hybrid_score_adds_both_sources_by_their_weights(kb: KnowledgeBase) -> None:
     def scores(backend: Backend) -> dict[tuple[str, int], float]:
         weights = (2.0, 3.0) if backend == "hybrid" else (None, None)
         hits = kb.searcher.search(
@@ -256,13 +258,7 @@ def test_parts_of_a_long_sentence_have_places_of_their_own(
     assert [found for found, _ in index.sentences(0)] == texts
 
 
-def test_sentences_are_predicted_by_impacts(
-    sparta: SpartaModel, pages: list[Page], model: Model, tmp_path: Path
-) -> None:
-    KnowledgeBase.build(pages, tmp_path / "kb", model)
-    sparta.save(tmp_path / "m")
-    index_sparta(tmp_path / "kb", tmp_path / "m", terms=50)
-    kb = KnowledgeBase.open(tmp_path / "kb", device="cpu")
+def test_sentences_are_predicted_by_impacts(kb: KnowledgeBase, tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text('{"id": "1", "input": "the river of the city"}\n', "utf-8")
     kb.predict(
         tmp_path / "q.jsonl", "nq", tmp_path / "p.jsonl", unit="sentence", top_pages=4, with_text=True,
