@@ -2,13 +2,14 @@
 
     python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK SIZE[:SEED] … [--task trex]
         [--without P140,P264] [--objective auto] [--epochs 3] [--recipe kbq] [--vectors rows]
-        [--ways] [--name finetuning]
+        [--searched exact] [--ways] [--name finetuning]
 
 A run of size 0 is the encoder as it is. `--without` leaves these relations out of TRAIN and asks
 GOLD for no others. `--ways` scores with words and reranking, too, and adds the mean and the spread
 of the seeds of each size. `--recipe paper` tunes by the paper's protocol: a random sample, 10
 epochs, k = 100, batches of 12, Eq. 11 over what the search found, nothing kept. `--vectors codes`
-tunes on what the codes of KB's index stand for.
+tunes on what the codes of KB's index stand for. `--searched compact` searches this index of KB
+while it tunes, as the paper searches cells of codes; scores are of exact search then.
 
 WORK keeps finished runs, which are not run again; two processes may share it. The best epoch is
 chosen on a part of TRAIN, never on GOLD.
@@ -49,9 +50,9 @@ WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 def main() -> None:
     options = arguments(
         __doc__, kb=Path, train=Path, gold=Path, work=Path, runs=[str], task="trex", name="finetuning", without="",
-        objective="auto", epochs=0, ways=False, recipe="kbq", vectors="rows",
+        objective="auto", epochs=0, ways=False, recipe="kbq", vectors="rows", searched="",
     )  # fmt: skip
-    folder_of_runs(options, "runs", "ways", "recipe", "vectors")
+    folder_of_runs(options, "runs", "ways", "recipe", "vectors", "searched")
     relations = {name for name in options.without.split(",") if name}
     train, gold = options.train, records_of(options.gold)
     if relations:
@@ -79,7 +80,8 @@ def outcome(
     options: argparse.Namespace, train: Path, gold: Records, size: str, seed: int
 ) -> dict[str, object]:
     """Tune on so many queries, or on `all`, predict and score."""
-    kb, count = KnowledgeBase.open(options.kb), 0
+    kb = KnowledgeBase.open(options.kb, index="exact" if options.searched else None)
+    count = 0
     if size != "0":
         model, examples = (
             options.work / f"model-{run_name(options, size, seed)}",
@@ -93,7 +95,10 @@ def outcome(
         settings |= {"seed": seed, "vectors": options.vectors} | (
             {"epochs": options.epochs} if options.epochs else {}
         )
-        count = tuned(kb, train, model, task=options.task, examples=examples, **settings)
+        searched = kb
+        if options.searched:
+            searched = KnowledgeBase.open(options.kb, index=options.searched)
+        count = tuned(searched, train, model, task=options.task, examples=examples, **settings)
         kb = kb.with_model(model)
     found: dict[str, object] = {"queries tuned on": count}
     for label, way in WAYS if options.ways else WAYS[:1]:
@@ -108,7 +113,11 @@ def outcome(
 
 def run_name(options: argparse.Namespace, size: str, seed: int | str) -> str:
     """Return what a run is called in WORK."""
-    kind = options.recipe if options.vectors == "rows" else f"{options.recipe}-{options.vectors}"
+    kind = options.recipe
+    if options.vectors != "rows":
+        kind += f"-{options.vectors}"
+    if options.searched:
+        kind += f"-{options.searched}"
     return f"{kind}-{size}-{seed}"
 
 

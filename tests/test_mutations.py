@@ -345,7 +345,7 @@ def test_metadata_that_kbq_does_not_write(written: bytes, source: Path, tmp_path
     kb = KnowledgeBase.open(tmp_path / "kb")
     with pytest.raises(
         KbqError,
-        match=r"the metadata of page .* cannot be used \(.*\): build the knowledge base again",
+        match=r"the metadata of page .* cannot be used \(.*\): restore it from a copy",
     ):
         kb.searcher.shards[0].metadata_of(0)
 
@@ -395,9 +395,9 @@ def tried(source: Path, tmp_path: Path, ask: Callable[[Path], Any]) -> list[Tria
 
 
 def test_a_damaged_tuned_model_is_whole_or_named(
-    model: Model, kb_folder: Path, tmp_path: Path
+    model_folder: Path, kb_folder: Path, tmp_path: Path
 ) -> None:
-    model.save_query_encoder(tmp_path / "tuned", {})
+    Model.open(model_folder, "cpu").save_query_encoder(tmp_path / "tuned", {})
 
     def ask(folder: Path) -> Any:
         return KnowledgeBase.open(kb_folder, folder, device="cpu").query(QUERIES, 3)

@@ -58,7 +58,7 @@ Number = Annotated[int, Meta(ge=0)]
 def sentence(kb: Path, damage: Damage) -> str:
     """Say what is wrong with a file, and what to do: an index can be built again from the shards."""
     parts = damage.path.relative_to(kb).parts
-    advice = "restore it from a copy, or build the knowledge base again"
+    advice = REPAIR
     if IMPORTED in parts:
         advice = f"put back the official file, or delete {kb} and import the index again"
     elif any(part.startswith("sparta") for part in parts[:2]):

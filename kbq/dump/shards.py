@@ -59,7 +59,7 @@ PER_PARAGRAPH: Types = {
 }
 TEXTS = "texts", "ids", "titles", "metadata"
 DIGEST_BYTES = 16
-REPAIR = "build the knowledge base again"
+REPAIR = "restore it from a copy, or build the knowledge base again"
 LOGIT_STEPS = 8  # steps to a logit of 1; logits beyond ±15.9 are clipped
 OPENS = 1
 CLOSES = 2

@@ -470,17 +470,17 @@ def _teach_reranker(
     scorer: DevScorer,
     settings: FinetuningSettings,
     report: Report,
-) -> list[float]:
+) -> Sequence[float]:
     """Teach the judge of `kb`, where that helps; return the percentage of dev queries it answers,
     before and after, or nothing if it was not taught.
     """
     if not golds or settings.keep == 1 or not kb.reranking.n_reranked(SearchOptions()):
-        return []
+        return ()
     report("judge of relations", 0, len(golds))
     before = kb.reranking.relation_judge
     after = teach_judge(untuned, golds, settings.seed)
     if after is None:
-        return []
+        return ()
     kb.reranking.relation_judge = after
     judged = [asked for asked in scorer.asked("phrase") if after.is_for(asked.query)]
     return percent_right(

@@ -140,12 +140,12 @@ def another_page(folder: Path) -> None:
         (
             one_row_more,
             KnowledgeBaseError,
-            r"holds \d+ rows of 16 dimensions and 12 pages, the manifest says 1 of 16 and 12: build",
+            r"holds \d+ rows of 16 dimensions and 12 pages, the manifest says 1 of 16 and 12: restore",
         ),
         (
             saved("vectors.npy", lambda rows: rows[:, :8]),
             KnowledgeBaseError,
-            r"holds (\d+) rows of 8 dimensions and 12 pages, the manifest says \1 of 16 and 12: build the kn",
+            r"holds (\d+) rows of 8 dimensions and 12 pages, the manifest says \1 of 16 and 12: restore it",
         ),
         (
             saved("vectors.npy", lambda rows: rows[:, 0]),
@@ -163,7 +163,7 @@ def another_page(folder: Path) -> None:
         (
             sealed_again(another_page),
             KnowledgeBaseError,
-            "and 13 pages, the manifest says .* and 12: build",
+            "and 13 pages, the manifest says .* and 12: restore",
         ),
         (
             saved("positions.npy", lambda rows: rows.astype(np.int64)),

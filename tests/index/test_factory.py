@@ -332,10 +332,10 @@ def half_of_the_logits(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (without_logits, r"logits\.npy is missing: build the knowledge base again"),
+        (without_logits, r"logits\.npy is missing: restore it from a copy"),
         (
             half_of_the_logits,
-            r"is damaged \(its files differ in length\): build the knowledge base again",
+            r"is damaged \(its files differ in length\): restore it from a copy",
         ),
     ],
 )

@@ -372,7 +372,7 @@ def test_a_list_of_deleted_pages_is_compared_as_a_file(changing: KnowledgeBase) 
     (path,) = shard.folder.glob("deleted-*")
     path.write_bytes(path.read_bytes().replace(b"<u4", b">u4"))
     with pytest.raises(
-        KnowledgeBaseError, match=r"is damaged \(deleted-.*\.npy has changed\): build the knowledge"
+        KnowledgeBaseError, match=r"is damaged \(deleted-.*\.npy has changed\): restore it"
     ):
         KnowledgeBase.open(changing.folder)
     assert [problem.partition(" ")[0] for problem in kbq.verify(changing.folder).problems] == [
