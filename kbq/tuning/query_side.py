@@ -55,7 +55,7 @@ LAST = 1 / 3  # share of the layers that are tuned, unless nothing is to be kept
 # Attributes of a `Finetuner` that a checkpoint holds.
 STATE = ("scores", "agreements", "found", "best")
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # factors that are tried for the weights of words
-DENSE = SearchOptions(5, "page", "dense")
+DENSE = SearchOptions(5, "page", "dense", rerank=0)
 
 
 class Competing:
@@ -358,8 +358,10 @@ class Finetuner(Run):
 
 
 def hybrid(factor: float) -> SearchOptions:
-    """Return the options of a search with these weights of words."""
-    return SearchOptions(5, "page", "hybrid", BM25_WEIGHT * factor, SPARTA_WEIGHT * factor)
+    """Return the options of a search with these weights of words, whose answers nothing reranks."""
+    return SearchOptions(
+        5, "page", "hybrid", BM25_WEIGHT * factor, SPARTA_WEIGHT * factor, rerank=0
+    )
 
 
 class DevScorer:

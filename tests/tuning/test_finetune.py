@@ -171,6 +171,27 @@ def test_a_dev_query_without_a_page_may_be_answered_anywhere(own_kb: KnowledgeBa
     assert judge.values(DENSE).tolist() == [1.0, 1.0]
 
 
+@pytest.mark.parametrize(("options", "backend"), [(DENSE, "dense"), (hybrid(1.0), "hybrid")])
+def test_dev_queries_are_scored_without_reranking(
+    options: SearchOptions, backend: Any, judging_kb: KnowledgeBase
+) -> None:
+    """The score of vectors alone is that; so is the one with words."""
+    queries = [f"{title} [SEP] birth" for title in ("Marie Curie", "Warsaw", "Paris")]
+
+    def first(**reranking: Any) -> list[tuple[str, str]]:
+        found = judging_kb.query(queries, k=5, unit="page", backend=backend, **reranking)
+        return [(hits[0].text, hits[0].page_id) for hits in found]
+
+    expected = first(rerank=0)
+    assert first() != expected
+    golds = [
+        Gold(str(number), number, query, {}, (GoldOutput(text, (page,), frozenset([page]), ()),))
+        for number, (query, (text, page)) in enumerate(zip(queries, expected, strict=True))
+    ]
+    scorer = DevScorer([(Task.load("trex"), gold) for gold in golds], judging_kb.searcher)
+    assert scorer.values(options).tolist() == [1.0] * len(queries)
+
+
 def test_tasks_count_the_same_however_many_queries_they_have(own_kb: KnowledgeBase) -> None:
     query = "Marie Curie [SEP] birth"
     (hit,) = own_kb.query([query], k=1, unit="page", backend="dense")[0]
