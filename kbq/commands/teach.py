@@ -307,12 +307,18 @@ def sparta(
     marked: Annotated[
         bool, typer.Option("--marked", help="Encode each sentence on its own, as in the paper.")
     ] = False,
+    dev: Annotated[
+        Path | None,
+        typer.Option(
+            help="Examples that choose the step, as in the paper; by default the last is kept."
+        ),
+    ] = None,
     settings: SpartaSettings = SPARTA,
 ) -> None:
     """Train a SPARTA model, which gives weights to words, for `kbq index sparta`."""
     from kbq.training.sparta import train_sparta
 
-    _train(train_sparta, sparta_lines, training, init, settings, marked=marked)
+    _train(train_sparta, sparta_lines, training, init, settings, dev=dev, marked=marked)
 
 
 def _train(
@@ -435,8 +441,13 @@ def reader_lines(out: Path, outcome: "ReaderOutcome") -> list[str]:
 
 
 def sparta_lines(out: Path, outcome: "SpartaOutcome") -> list[str]:
+    """Say what SPARTA was trained on and, with dev examples, how well it ranks sentences."""
     left_out = f"{outcome.left_out:,} left out: their answer is not within a sentence"
-    return [f"{_steps(out, outcome)}; {left_out}", *_left_out(outcome)]
+    lines = [f"{_steps(out, outcome)}; {left_out}"]
+    if outcome.scores:
+        found = f"MRR {max(outcome.scores):.1f} after {outcome.kept:,} steps"
+        lines.append(f"right sentence found      {found}  ({outcome.dev_queries:,} queries)")
+    return [*lines, *_left_out(outcome)]
 
 
 def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:

@@ -19,9 +19,9 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -41,12 +41,13 @@ from kbq.storage.lines import Line, parse_json_lines, read_lines, whole_text
 from kbq.storage.records import parsed_json
 from kbq.text.normal_forms import clean_text
 from kbq.text.whole_words import whole_words
-from kbq.training.engine import SEEDS, Run
+from kbq.training.engine import SEEDS, Run, best_round
 from kbq.training.settings import RunSettings
 
 SQUAD = re.compile(r'^\s*\{\s*"data"\s*:|"data"\s*:\s*\[')  # the key of its articles
 Files = str | Path | Sequence[str | Path]  # one or several
 
+SCORED = 10  # scores of dev data in a run
 TOGETHER = 4  # passages of one group and of similar length that stay in one batch
 
 
@@ -600,8 +601,10 @@ def _padded(passages: Sequence[ReadPassage], members: Sequence[int]) -> int:
 
 
 class PassageRun(Run):
-    """Trains on passages with their queries, in a single round; epochs may differ in their number
-    of batches.
+    """Trains on passages with their queries; epochs may differ in their number of batches.
+
+    Without dev data there is a single round. With them there are ten, each ends with scoring, and
+    the best parameters are kept.
     """
 
     settings: RunSettings
@@ -612,16 +615,21 @@ class PassageRun(Run):
         passages: Sequence[ReadPassage],
         settings: RunSettings,
         made_with: str = "",
+        score: Callable[[], float] | None = None,
     ) -> None:
-        """`made_with`: a digest of all else that decides the outcome."""
+        """`made_with`: a digest of all else that decides the outcome. `score`: how good the modules
+        are now on dev data; higher is better.
+        """
         if not settings.epochs > 0:
             raise TrainingError(f"epochs is {settings.epochs}, must be above 0")
         self._passages = passages
         self._made_with = made_with
+        self._score = score
         self.settings = settings
         per_epoch = sum(1 for _ in self.epoch(0))
         steps = max(1, math.ceil(per_epoch * settings.epochs / settings.accumulate))
         super().__init__(modules, settings, steps, settings.dropout)
+        self._rounds = 1 if score is None else min(SCORED, steps)
 
     def epoch(self, number: int) -> Iterator[list[int]]:
         """Yield the batches of an epoch, as indices of passages."""
@@ -631,8 +639,31 @@ class PassageRun(Run):
         return random.Random(SEEDS * self.settings.seed + number)
 
     def batches(self) -> Iterator[Sequence[int]]:
-        """Yield the batches of one epoch after the other."""
-        return (members for number in count() for members in self.epoch(number))
+        """Yield the batches of one epoch after the other, as far as they belong to this round."""
+        in_order = (members for number in count() for members in self.epoch(number))
+        end = self._steps_of_rounds(max(1, len(self.scores)))
+        size = self.settings.accumulate
+        return islice(in_order, self.begun * size, end * size)
+
+    def _steps_of_rounds(self, rounds: int) -> int:
+        return self.steps * rounds // self._rounds
+
+    @property
+    def begun(self) -> int:
+        return self._steps_of_rounds(max(0, len(self.scores) - 1))
+
+    @property
+    def kept(self) -> int:
+        """How many steps led to the parameters that are kept: without dev data, all."""
+        if not self.scores:
+            return self.steps
+        best = best_round(self.scores)
+        return self._steps_of_rounds(best)
+
+    def between_rounds(self) -> None:
+        """Score dev data, if there are any, and keep the best parameters."""
+        if self._score:
+            self.keep_best(self._score())
 
     def query_count(self, members: Sequence[int]) -> int:
         return sum(len(self._passages[index].queries) for index in members)

@@ -10,6 +10,7 @@ from the query's own article.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,14 @@ from kbq.errors import TrainingError
 from kbq.model.devices import autocast, choose_device
 from kbq.model.model_folder import SPARTA
 from kbq.model.tokenizer import WindowShape, tokenize
-from kbq.training.batches import Files, Passage, PassageRun, Repairs, read_examples
+from kbq.training.batches import (
+    Files,
+    Passage,
+    PassageRun,
+    Repairs,
+    passages_digest,
+    read_examples,
+)
 from kbq.training.engine import StepReport
 from kbq.training.losses import marginal_losses
 from kbq.training.output_folder import (
@@ -39,6 +47,7 @@ from kbq.words.sparta import (
     query_scores,
 )
 
+SCORED_TOGETHER = 64  # windows of dev data
 # Share of all impacts at the start: about 1,600 terms a sentence, as many as the paper ends with.
 POSITIVE_SHARE = 0.05
 
@@ -52,6 +61,11 @@ class SpartaOutcome:
     repairs: Repairs
     left_out: int  # queries without terms, or whose answer is not within a sentence
     steps: int
+    kept: int  # steps that led to the parameters that are kept
+    dev_queries: int = 0
+    # Percent: mean reciprocal rank of the right sentences of dev queries, before training and at
+    # ten times; the best is kept.
+    scores: Sequence[float] = ()
 
 
 def train_sparta(
@@ -59,6 +73,7 @@ def train_sparta(
     out: str | Path,
     init: str | Path,
     *,
+    dev: str | Path | None = None,
     marked: bool = False,
     settings: SpartaSettings | None = None,
     device: str = "auto",
@@ -70,6 +85,7 @@ def train_sparta(
 
     Args:
         init: a BERT-like encoder, a kbq model or a SPARTA model: hub name or folder.
+        dev: examples that choose the step, as in the paper; without them the last one is kept.
         marked: see `SpartaConfig`.
         command: kept in the model's configuration.
 
@@ -85,6 +101,7 @@ def train_sparta(
 
     with output_folder(Path(out)) as folder:
         digests = example_digests(examples)
+        dev_digests = {} if dev is None else example_digests(dev)
         torch.manual_seed(settings.seed)
         model, is_new = _initial_model(initial_checkpoint(init), marked, settings)
         model.network.to(choose_device(device))
@@ -96,17 +113,22 @@ def train_sparta(
             )
 
         if is_new:
-            calibrate_bias(
-                model, [window for example in prepared[:64] for window in example.windows]
-            )
+            calibrate_bias(model, _windows_of(prepared[:64]))
 
-        run = SpartaRun(model, prepared, settings)
+        scored_on = _dev_examples(model, dev)
+        run = SpartaRun(model, prepared, settings, scored_on)
         run.run(folder / "checkpoint.pt", on_step)
-        queries = sum(len(example.queries) for example in prepared)
+        queries = len(_queries_of(prepared))
         left_out = sum(len(passage.queries) for passage in passages) - queries
-        outcome = SpartaOutcome(len(prepared), queries, repairs, left_out, run.steps)
+        dev_queries = len(_queries_of(scored_on))
+        scores = [round(100 * score, 2) for score in run.scores]
+        outcome = SpartaOutcome(
+            len(prepared), queries, repairs, left_out, run.steps, run.kept, dev_queries, scores
+        )
         earlier = {} if is_new else {"begun": model.config.training}
-        facts = training_facts(command, init, digests, settings, outcome=asdict(outcome))
+        facts = training_facts(
+            command, init, digests, settings, dev=dev_digests, outcome=asdict(outcome)
+        )
         model.config = replace(model.config, training=earlier | facts)
         model.save(folder / "model")
 
@@ -199,15 +221,32 @@ def prepare(model: SpartaModel, passages: Sequence[Passage]) -> list[SentenceExa
     return examples
 
 
+def _dev_examples(model: SpartaModel, dev: str | Path | None) -> list[SentenceExample]:
+    """Read the examples that choose the step. Raises TrainingError if no query can be scored."""
+    if dev is None:
+        return []
+    examples = prepare(model, read_examples(dev, doubtful=True)[0])
+    if not examples:
+        raise TrainingError(f"{dev}: no query has its answer within a sentence, so none is scored")
+    return examples
+
+
 class SpartaRun(PassageRun):
     """Trains a SPARTA model."""
 
     weights = {"sentences": 1.0}  # noqa: RUF012 - never changed
 
     def __init__(
-        self, model: SpartaModel, examples: Sequence[SentenceExample], settings: SpartaSettings
+        self,
+        model: SpartaModel,
+        examples: Sequence[SentenceExample],
+        settings: SpartaSettings,
+        dev: Sequence[SentenceExample] = (),
     ) -> None:
-        super().__init__([model.network], examples, settings)
+        """`dev`: examples whose mean reciprocal rank chooses the step; without them it is the last."""
+        score = partial(mean_reciprocal_rank, model, dev) if dev else None
+        made_with = passages_digest(dev) if dev else ""
+        super().__init__([model.network], examples, settings, made_with, score)
         self.model = model
         self.examples = examples
         self.negatives = settings.negatives
@@ -217,37 +256,15 @@ class SpartaRun(PassageRun):
         total probability.
         """
         batch = [self.examples[index] for index in members]
-        queries = [terms for example in batch for terms in example.queries]
-        terms = sorted({term for query in queries for term in query})
-        counts = torch.tensor(
-            [[query[term] for term in terms] for query in queries], dtype=torch.float32
-        )
-        gold = torch.zeros(
-            (len(queries), sum(len(example.sentences) for example in batch)), dtype=torch.bool
-        )
-        groups = np.array([example.group for example in batch for _ in example.sentences])
-        own = np.array([example.group for example in batch for _ in example.queries])
-        near = torch.from_numpy(own[:, None] == groups)
-        row = first = 0
-
-        for example in batch:
-            for places in example.golds:
-                gold[row, [first + place for place in places]] = True
-                row += 1
-            first += len(example.sentences)
-
-        windows = [window for example in batch for window in example.windows]
-        device = self.model.network.bias.device
-        tensors = self.model.tensors(windows)
-        with autocast(device):
-            impacts = self.model.network(tensors, torch.tensor(terms, device=device))
-        scores = query_scores(impacts, counts.to(device))
+        scores = _scores(self.model, _windows_of(batch), *_term_counts(_queries_of(batch)))
+        gold = _right_sentences(batch)
         counted = torch.ones_like(gold)
         if self.negatives:
             source = torch.Generator().manual_seed(self.settings.seed * 2**20 + self.optimizer.done)
+            near = _near_sentences(batch)
             counted = gold | drawn_negatives(gold, near, self.negatives, source)
 
-        loss = marginal_losses(scores, gold.to(device), counted.to(device))
+        loss = marginal_losses(scores, gold.to(scores.device), counted.to(scores.device))
         return {"sentences": loss.mean()}, sum(example.tokens for example in batch)
 
 
@@ -262,6 +279,83 @@ def drawn_negatives(gold: Tensor, near: Tensor, count: int, source: torch.Genera
         ranks = order.masked_fill(~pool, -1.0).argsort(dim=1, descending=True).argsort(dim=1)
         drawn |= pool & (ranks < size)
     return drawn
+
+
+def mean_reciprocal_rank(model: SpartaModel, examples: Sequence[SentenceExample]) -> float:
+    """Return the mean of 1 / rank of each query's best right sentence, among the sentences of all
+    examples; of equal scores, the right one is last.
+    """
+    scores = sentence_scores(model, examples)
+    best = scores.masked_fill(~_right_sentences(examples), -torch.inf).amax(dim=1, keepdim=True)
+    ranks = (scores >= best).sum(dim=1)
+    return float((1 / ranks.double()).mean())
+
+
+@torch.no_grad()
+def sentence_scores(model: SpartaModel, examples: Sequence[SentenceExample]) -> Tensor:
+    """Score the sentences of all examples for each of their queries. Shape: (queries, sentences)."""
+    counts = _term_counts(_queries_of(examples))
+    windows = _windows_of(examples)
+    was_training = model.network.training
+    model.network.eval()
+    scores = []
+    for first in range(0, len(windows), SCORED_TOGETHER):
+        scores.append(_scores(model, windows[first : first + SCORED_TOGETHER], *counts).cpu())
+    model.network.train(was_training)
+    return torch.cat(scores, dim=1)
+
+
+def _scores(
+    model: SpartaModel, windows: Sequence[SentenceWindow], terms: Tensor, counts: Tensor
+) -> Tensor:
+    """Score the sentences of some windows for each query. Shapes: see `query_scores`."""
+    device = model.network.bias.device
+    tensors = model.tensors(windows)
+    with autocast(device):
+        impacts = model.network(tensors, terms.to(device))
+    return query_scores(impacts, counts.to(device))
+
+
+def _term_counts(queries: Sequence[Counter[int]]) -> tuple[Tensor, Tensor]:
+    """Return the terms of all queries, and how often each has them. Shapes: (terms,), (queries,
+    terms).
+    """
+    terms = sorted(set().union(*queries))
+    column_of = {term: column for column, term in enumerate(terms)}
+    counts = torch.zeros(len(queries), len(terms))
+    for row, query in enumerate(queries):
+        for term, count in query.items():
+            counts[row, column_of[term]] = count
+    return torch.tensor(terms), counts
+
+
+def _queries_of(examples: Sequence[SentenceExample]) -> list[Counter[int]]:
+    return [terms for example in examples for terms in example.queries]
+
+
+def _windows_of(examples: Sequence[SentenceExample]) -> list[SentenceWindow]:
+    return [window for example in examples for window in example.windows]
+
+
+def _near_sentences(examples: Sequence[SentenceExample]) -> Tensor:
+    """Mark the sentences of each query's article. Shape: (queries, sentences)."""
+    groups = np.array([example.group for example in examples for _ in example.sentences])
+    own = np.array([example.group for example in examples for _ in example.queries])
+    return torch.from_numpy(own[:, None] == groups)
+
+
+def _right_sentences(examples: Sequence[SentenceExample]) -> Tensor:
+    """Mark the right sentences of each query among those of all examples. Shape: (queries,
+    sentences).
+    """
+    blocks = []
+    for example in examples:
+        right = torch.zeros(len(example.golds), len(example.sentences))
+        for row, places in enumerate(example.golds):
+            right[row, list(places)] = 1
+        blocks.append(right)
+    marks: Tensor = torch.block_diag(*blocks)  # type: ignore[no-untyped-call]
+    return marks.bool()
 
 
 @torch.no_grad()

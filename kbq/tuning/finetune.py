@@ -24,7 +24,7 @@ from kbq.search.options import SearchOptions
 from kbq.storage.paths import as_path
 from kbq.storage.reading import file_digest
 from kbq.storage.reports import Note, Report, silent
-from kbq.training.engine import StepReport
+from kbq.training.engine import StepReport, best_round
 from kbq.training.output_folder import output_folder, versions
 from kbq.tuning.calibrate import (
     JudgedAnswer,
@@ -40,7 +40,7 @@ from kbq.tuning.labels import (
     prepare,
     with_page_ids,
 )
-from kbq.tuning.query_side import DevScorer, Distillation, Finetuner, best_epoch, hybrid
+from kbq.tuning.query_side import DevScorer, Distillation, Finetuner, hybrid
 from kbq.tuning.relation_judge import percent_right, teach_judge
 from kbq.tuning.settings import FinetuningSettings, Objective
 from kbq.tuning.triples import (
@@ -101,7 +101,7 @@ class FinetuningOutcome:
     @property
     def best(self) -> int:
         """The number of the epoch that was kept; 0: the query encoder stays as it was."""
-        return best_epoch(self.scores)
+        return best_round(self.scores)
 
     def facts(self) -> dict[str, object]:
         """Return everything but the folder, which may move."""

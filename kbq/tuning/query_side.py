@@ -35,7 +35,7 @@ from kbq.search.options import BM25_WEIGHT, SPARTA_WEIGHT, SearchOptions
 from kbq.search.search import BATCH
 from kbq.storage.reports import Report, silent
 from kbq.text.queries import Query
-from kbq.training.engine import Run
+from kbq.training.engine import Run, best_round
 from kbq.training.losses import marginal_losses
 from kbq.tuning.labels import (
     CodedRows,
@@ -52,8 +52,6 @@ from kbq.tuning.settings import FinetuningSettings, Term
 from kbq.tuning.triples import GoldQuery, pages_of
 
 LAST = 1 / 3  # share of the layers that are tuned, unless nothing is to be kept
-# Attributes of a `Finetuner` that a checkpoint holds.
-STATE = ("scores", "agreements", "found", "best")
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # factors that are tried for the weights of words
 DENSE = SearchOptions(5, "page", "dense", rerank=0)
 
@@ -183,19 +181,6 @@ class Distillation:
         return [[(hit.page_id, hit.text) for hit in hits] for hits in found]
 
 
-def best_epoch(scores: Sequence[float]) -> int:
-    """Return the epoch with the best dev score, of equals the last, which has settled, or 0 if none
-    beats no tuning.
-
-    >>> best_epoch([70.0, 73.4, 73.4]), best_epoch([70.0, 69.0, 70.0])
-    (2, 0)
-    """
-    best = max(scores)
-    if best > scores[0]:
-        return len(scores) - 1 - list(reversed(scores)).index(best)
-    return 0
-
-
 def _tuned(encoder: QueryEncoder, keep: float) -> list[nn.Module]:
     """Return the modules to tune: all, as in the papers, or the last layers alone if other answers
     are to be kept.
@@ -239,11 +224,9 @@ class Finetuner(Run):
         self.dev = dev
         self.weights = {"loss": 1.0 - settings.keep, "moved": settings.keep}
         self.per_epoch = math.ceil(len(queries) / (settings.batch * settings.accumulate))
-        self.scores: list[float] = []  # scores before tuning, and after each epoch
         # Share answered as before tuning, as often; the queries are others.
         self.agreements: list[float] = []
         self.found: list[int] = []  # queries of each epoch for which the search found a positive
-        self.best: list[Tensor] = []
         # Imported codes have rows that they stand for.
         has_rows = settings.vectors == "rows" or kb.manifest.has_codes
         self._coded = None if has_rows else CodedRows(kb)
@@ -254,28 +237,16 @@ class Finetuner(Run):
     @property
     def is_finished(self) -> bool:
         """Whether all epochs are done, or as many as patience allows have not raised the dev score."""
-        return (
-            len(self.scores) > self.settings.epochs
-            or len(self._since_best()) >= self.settings.patience
-        )
+        done = len(self.scores) - 1
+        since_best = done - best_round(self.scores)
+        return done >= self.settings.epochs or since_best >= self.settings.patience
 
     def between_rounds(self) -> None:
         """Score dev data, and keep the parameters if they are the best so far; at the end, go back
         to the best.
         """
-        self.scores.append(self.score())
         self.agreements.append(self.distillation.agreement())
-        if not self._since_best():
-            self.best = [value.clone() for value in self.optimizer.values()]
-        if self.is_finished:
-            self.optimizer.set_values(self.best)
-
-    def _since_best(self) -> list[float]:
-        return self.scores[best_epoch(self.scores) + 1 :]
-
-    @property
-    def dev_score(self) -> float:
-        return self.scores[-1]
+        self.keep_best(self.score())
 
     @property
     def begun(self) -> int:
@@ -349,12 +320,12 @@ class Finetuner(Run):
         return digest.hexdigest()
 
     def state(self) -> dict[str, Any]:
-        return super().state() | {name: getattr(self, name) for name in STATE}
+        return super().state() | {"agreements": self.agreements, "found": self.found}
 
     def load_state(self, state: dict[str, Any]) -> None:
         super().load_state(state)
-        for name in STATE:
-            setattr(self, name, state[name])
+        self.agreements = state["agreements"]
+        self.found = state["found"]
 
 
 def hybrid(factor: float) -> SearchOptions:

@@ -10,10 +10,11 @@ import pytest
 import torch
 from killed import Killed, steps_of
 
+from kbq.commands.teach import sparta_lines
 from kbq.errors import TrainingError
 from kbq.model.tokenizer import WindowShape
 from kbq.training import engine
-from kbq.training.batches import Passage, TrainingQuery
+from kbq.training.batches import Passage, TrainingQuery, read_examples
 from kbq.training.engine import StepReport
 from kbq.training.settings import SpartaSettings
 from kbq.training.sparta import (
@@ -21,6 +22,7 @@ from kbq.training.sparta import (
     SpartaRun,
     calibrate_bias,
     drawn_negatives,
+    mean_reciprocal_rank,
     prepare,
     train_sparta,
 )
@@ -229,6 +231,129 @@ def test_half_of_the_drawn_negatives_are_near_by() -> None:
     assert drawn.any(dim=0).sum() == 29  # every sentence but the right one is drawn for some query
     few = drawn_negatives(gold, near, 50, torch.Generator())
     assert few.sum(dim=1).tolist() == [9 + 20] * 40
+
+
+def reciprocal_rank(scores: Sequence[float], gold: Sequence[int]) -> float:
+    best = max(scores[place] for place in gold)
+    return 1 / sum(score >= best for score in scores)
+
+
+def test_dev_queries_are_ranked_by_the_sums_of_impacts(
+    model: SpartaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sum over all terms of each sentence is the oracle; two windows at a time or all."""
+    monkeypatch.setattr(
+        "kbq.training.sparta.autocast", lambda device: torch.autocast("cpu", enabled=False)
+    )
+    monkeypatch.setattr("kbq.model.devices.fast_dtype", lambda device: torch.float32)
+    model.network.train()
+    examples = prepare(model, PASSAGES)
+    impacts: list[dict[int, float]] = [{} for example in examples for _ in example.sentences]
+    for index, terms, weights in strongest_impacts(model, windows_of(examples), 10_000):
+        impacts[index] = dict(zip(terms.tolist(), weights.tolist(), strict=True))
+    expected = []
+    first = 0
+    for example in examples:
+        for query, gold in zip(example.queries, example.golds, strict=True):
+            scores = [
+                sum(count * of.get(term, 0.0) for term, count in query.items()) for of in impacts
+            ]
+            expected.append(reciprocal_rank(scores, [first + place for place in gold]))
+        first += len(example.sentences)
+    assert 0 < sum(expected) < len(expected)  # neither all right nor all wrong
+    for together in (2, 64):
+        monkeypatch.setattr("kbq.training.sparta.SCORED_TOGETHER", together)
+        found = mean_reciprocal_rank(model, examples)
+        assert found == pytest.approx(sum(expected) / len(expected))
+    assert model.network.training
+
+
+def test_of_equal_sentences_the_right_one_is_last(model: SpartaModel) -> None:
+    model.network.bias.data.fill_(-1e9)  # no impact is left
+    assert mean_reciprocal_rank(model, prepare(model, PASSAGES[:1])) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept"), [([0.1, 0.5, 0.3], 4), ([0.5, 0.1, 0.5], 0), ([0.1, 0.2, 0.3], 8)]
+)
+@pytest.mark.parametrize("stop", [3, 4, 5, 99])
+def test_the_best_step_on_dev_examples_is_kept(
+    stop: int,
+    scores: list[float],
+    kept: int,
+    new_sparta: Callable[..., SpartaModel],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also by a run that is killed before, at or after the scoring in its middle."""
+    monkeypatch.setattr("kbq.training.batches.SCORED", 2)
+    monkeypatch.setattr(engine, "CHECKPOINT_SECONDS", -1.0)
+    settings = replace(SETTINGS, epochs=4, batch_tokens=64)
+    given = iter(scores)
+    seen: list[list[torch.Tensor]] = []
+
+    def scored(model: SpartaModel, dev: object) -> float:
+        seen.append([value.detach().clone() for value in model.network.parameters()])
+        return next(given)
+
+    monkeypatch.setattr("kbq.training.sparta.mean_reciprocal_rank", scored)
+    for stopped in (stop, 99):
+        model = new_sparta()
+        examples = prepare(model, PASSAGES)
+        run = SpartaRun(model, examples, settings, examples[:1])
+        assert run.steps == 8
+        try:
+            steps = steps_of(run, tmp_path / "c.pt", stopped)
+        except Killed:
+            continue
+        break
+    assert (run.scores, run.kept, len(seen)) == (scores, kept, 3)
+    assert all(step.dev in scores for step in steps)
+    of_kept = seen[scores.index(max(scores))]
+    for value, best in zip(model.network.parameters(), of_kept, strict=True):
+        assert torch.equal(value, best)
+
+
+def test_dev_examples_choose_the_step_of_a_saved_model(
+    examples_file: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    settings = SpartaSettings(epochs=1, batch_tokens=64, learning_rate=3e-3)
+    reports: list[StepReport] = []
+    outcome = train_sparta(
+        examples_file,
+        tmp_path / "m",
+        checkpoint,
+        dev=examples_file,
+        settings=settings,
+        on_step=reports.append,
+    )
+    assert outcome.dev_queries == outcome.queries
+    assert len(outcome.scores) == 1 + min(10, outcome.steps)
+    assert round(100 * (reports[-1].dev or 0), 2) in outcome.scores
+    made = SpartaModel.open(tmp_path / "m", "cpu")
+    assert list(made.config.training["dev"]) == [examples_file.name]  # type: ignore[call-overload]
+    examples = prepare(made, read_examples(examples_file)[0])
+    assert 100 * mean_reciprocal_rank(made, examples) == pytest.approx(
+        max(outcome.scores), abs=0.01
+    )
+    line = f"after {outcome.kept:,} steps  ({outcome.dev_queries:,} queries)"
+    assert sparta_lines(tmp_path / "m", outcome)[1].endswith(line)
+
+
+def test_dev_examples_without_a_sentence_are_refused(
+    examples_file: Path,
+    write_json_lines: Callable[..., Path],
+    checkpoint: Path,
+    tmp_path: Path,
+) -> None:
+    question = {"question": "the river", "answers": [{"text": "city. The", "answer_start": 0}]}
+    dev = write_json_lines(
+        "dev.jsonl", {"title": "t", "context": "city. The river", "questions": [question]}
+    )
+    with pytest.raises(
+        TrainingError, match=r"dev\.jsonl: no query has its answer within a sentence"
+    ):
+        train_sparta(examples_file, tmp_path / "m", checkpoint, dev=dev)
 
 
 def test_a_window_without_room_is_refused(
