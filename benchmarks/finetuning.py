@@ -2,7 +2,7 @@
 
     python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK SIZE[:SEED] … [--task trex]
         [--without P140,P264] [--objective auto] [--epochs 3] [--recipe kbq] [--vectors rows]
-        [--searched exact] [--ways] [--name finetuning]
+        [--searched compact] [--ways] [--name finetuning]
 
 A run of size 0 is the encoder as it is. `--without` leaves these relations out of TRAIN and asks
 GOLD for no others. `--ways` scores with words and reranking, too, and adds the mean and the spread

@@ -310,7 +310,10 @@ def sparta(
     dev: Annotated[
         Path | None,
         typer.Option(
-            help="Examples that choose the step, as in the paper; by default the last is kept."
+            help=(
+                "Examples that choose the step, as in the paper: of at most ten, the one that best "
+                "ranks the right sentences of about 1,000 queries. By default the last is kept."
+            )
         ),
     ] = None,
     settings: SpartaSettings = SPARTA,
@@ -447,6 +450,8 @@ def sparta_lines(out: Path, outcome: "SpartaOutcome") -> list[str]:
     if outcome.scores:
         found = f"MRR {max(outcome.scores):.1f} after {outcome.kept:,} steps"
         lines.append(f"right sentence found      {found}  ({outcome.dev_queries:,} queries)")
+    if outcome.kept == 0:
+        lines.append("no step was better: the network stays as it was")
     return [*lines, *_left_out(outcome)]
 
 

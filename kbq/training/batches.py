@@ -47,7 +47,7 @@ from kbq.training.settings import RunSettings
 SQUAD = re.compile(r'^\s*\{\s*"data"\s*:|"data"\s*:\s*\[')  # the key of its articles
 Files = str | Path | Sequence[str | Path]  # one or several
 
-SCORED = 10  # scores of dev data in a run
+SCORED = 10  # scores of dev data in a run, at most, beside that before training
 TOGETHER = 4  # passages of one group and of similar length that stay in one batch
 
 
@@ -603,8 +603,8 @@ def _padded(passages: Sequence[ReadPassage], members: Sequence[int]) -> int:
 class PassageRun(Run):
     """Trains on passages with their queries; epochs may differ in their number of batches.
 
-    Without dev data there is a single round. With them there are ten, each ends with scoring, and
-    the best parameters are kept.
+    Without dev data there is a single round. With them there are up to ten, each ends with scoring,
+    and the best parameters are kept.
     """
 
     settings: RunSettings
@@ -653,6 +653,12 @@ class PassageRun(Run):
         return self._steps_of_rounds(max(0, len(self.scores) - 1))
 
     @property
+    def is_finished(self) -> bool:
+        """Whether all steps are done and, with dev data, scored."""
+        is_scored = self._score is None or len(self.scores) > self._rounds
+        return super().is_finished and is_scored
+
+    @property
     def kept(self) -> int:
         """How many steps led to the parameters that are kept: without dev data, all."""
         if not self.scores:
@@ -661,7 +667,9 @@ class PassageRun(Run):
         return self._steps_of_rounds(best)
 
     def between_rounds(self) -> None:
-        """Score dev data, if there are any, and keep the best parameters."""
+        """Score dev data, if there are any, and keep the best parameters; at the end, go back to
+        them.
+        """
         if self._score:
             self.keep_best(self._score())
 

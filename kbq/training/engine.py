@@ -61,11 +61,7 @@ class Optimizer:
         values = torch.stack([self._loss.double(), norm.double()]).tolist()
         for what, value in zip(("loss", "gradient"), values, strict=True):
             if not math.isfinite(value):
-                raise TrainingError(
-                    f"the {what} is {value} at step {self.done}: delete the checkpoint in "
-                    "OUT.partial, if there is one, and start again with a --learning-rate below "
-                    f"{self._learning_rate:g}"
-                )
+                raise _diverged(what, value, self.done, self._learning_rate)
 
         self._loss = torch.zeros(())
         self.adam.step()
@@ -87,6 +83,14 @@ class Optimizer:
         with torch.no_grad():
             for parameter, value in zip(self.parameters, values, strict=True):
                 parameter.copy_(value)
+
+
+def _diverged(what: str, value: float, step: int, learning_rate: float) -> TrainingError:
+    """Return the error of a number that is not finite."""
+    return TrainingError(
+        f"the {what} is {value} at step {step}: delete the checkpoint in OUT.partial, if there is "
+        f"one, and start again with a --learning-rate below {learning_rate:g}"
+    )
 
 
 def best_round(scores: Sequence[float]) -> int:
@@ -177,8 +181,12 @@ class Run(ABC):
 
     def keep_best(self, score: float) -> None:
         """Keep the parameters if their dev score is the best so far; after the last round, go back
-        to the best.
+        to the best. Raises TrainingError if the score is not a number.
         """
+        if not math.isfinite(score):
+            raise _diverged(
+                "score of dev data", score, self.optimizer.done, self.settings.learning_rate
+            )
         self.scores.append(score)
         if best_round(self.scores) == len(self.scores) - 1:
             self._best = [value.clone() for value in self.optimizer.values()]

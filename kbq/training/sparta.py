@@ -7,6 +7,7 @@ here every sentence is encoded once for all queries, and `negatives` draws among
 from the query's own article.
 """
 
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -47,7 +48,8 @@ from kbq.words.sparta import (
     query_scores,
 )
 
-SCORED_TOGETHER = 64  # windows of dev data
+SCORED_TOGETHER = 16  # windows of dev data
+MOST_DEV = 1000  # dev queries, about: of more, passages are drawn at random
 # Share of all impacts at the start: about 1,600 terms a sentence, as many as the paper ends with.
 POSITIVE_SHARE = 0.05
 
@@ -61,10 +63,10 @@ class SpartaOutcome:
     repairs: Repairs
     left_out: int  # queries without terms, or whose answer is not within a sentence
     steps: int
-    kept: int  # steps that led to the parameters that are kept
+    kept: int  # steps that led to the parameters that are kept; 0: none was better than no training
     dev_queries: int = 0
-    # Percent: mean reciprocal rank of the right sentences of dev queries, before training and at
-    # ten times; the best is kept.
+    # Percent: mean reciprocal rank of the right sentences of dev queries, before training and up to
+    # ten times after it has begun; the best is kept.
     scores: Sequence[float] = ()
 
 
@@ -115,7 +117,7 @@ def train_sparta(
         if is_new:
             calibrate_bias(model, _windows_of(prepared[:64]))
 
-        scored_on = _dev_examples(model, dev)
+        scored_on = _dev_examples(model, dev, settings.seed)
         run = SpartaRun(model, prepared, settings, scored_on)
         run.run(folder / "checkpoint.pt", on_step)
         queries = len(_queries_of(prepared))
@@ -221,20 +223,27 @@ def prepare(model: SpartaModel, passages: Sequence[Passage]) -> list[SentenceExa
     return examples
 
 
-def _dev_examples(model: SpartaModel, dev: str | Path | None) -> list[SentenceExample]:
+def _dev_examples(model: SpartaModel, dev: str | Path | None, seed: int) -> list[SentenceExample]:
     """Read the examples that choose the step. Raises TrainingError if no query can be scored."""
     if dev is None:
         return []
-    examples = prepare(model, read_examples(dev, doubtful=True)[0])
-    if not examples:
+    passages = read_examples(dev, doubtful=True)[0]
+    random.Random(seed).shuffle(passages)
+    drawn: list[SentenceExample] = []
+    for example in prepare(model, passages):
+        if len(_queries_of(drawn)) < MOST_DEV:
+            drawn.append(example)
+
+    if not drawn:
         raise TrainingError(f"{dev}: no query has its answer within a sentence, so none is scored")
-    return examples
+    return drawn
 
 
 class SpartaRun(PassageRun):
     """Trains a SPARTA model."""
 
     weights = {"sentences": 1.0}  # noqa: RUF012 - never changed
+    trained_on = "passages or dev examples"
 
     def __init__(
         self,
@@ -257,7 +266,9 @@ class SpartaRun(PassageRun):
         """
         batch = [self.examples[index] for index in members]
         scores = _scores(self.model, _windows_of(batch), *_term_counts(_queries_of(batch)))
-        gold = _right_sentences(batch)
+        gold = torch.zeros(scores.shape, dtype=torch.bool)
+        for row, right in enumerate(_right_sentences(batch)):
+            gold[row, right] = True
         counted = torch.ones_like(gold)
         if self.negatives:
             source = torch.Generator().manual_seed(self.settings.seed * 2**20 + self.optimizer.done)
@@ -286,21 +297,24 @@ def mean_reciprocal_rank(model: SpartaModel, examples: Sequence[SentenceExample]
     examples; of equal scores, the right one is last.
     """
     scores = sentence_scores(model, examples)
-    best = scores.masked_fill(~_right_sentences(examples), -torch.inf).amax(dim=1, keepdim=True)
-    ranks = (scores >= best).sum(dim=1)
-    return float((1 / ranks.double()).mean())
+    ranks = [
+        (of_query >= of_query[right].max()).sum()
+        for of_query, right in zip(scores, _right_sentences(examples), strict=True)
+    ]
+    return float((1 / torch.stack(ranks).double()).mean())
 
 
 @torch.no_grad()
 def sentence_scores(model: SpartaModel, examples: Sequence[SentenceExample]) -> Tensor:
     """Score the sentences of all examples for each of their queries. Shape: (queries, sentences)."""
-    counts = _term_counts(_queries_of(examples))
+    terms, counts = _term_counts(_queries_of(examples))
     windows = _windows_of(examples)
     was_training = model.network.training
     model.network.eval()
     scores = []
     for first in range(0, len(windows), SCORED_TOGETHER):
-        scores.append(_scores(model, windows[first : first + SCORED_TOGETHER], *counts).cpu())
+        batch = windows[first : first + SCORED_TOGETHER]
+        scores.append(_scores(model, batch, terms, counts).cpu())
     model.network.train(was_training)
     return torch.cat(scores, dim=1)
 
@@ -330,6 +344,7 @@ def _term_counts(queries: Sequence[Counter[int]]) -> tuple[Tensor, Tensor]:
 
 
 def _queries_of(examples: Sequence[SentenceExample]) -> list[Counter[int]]:
+    """Return the terms of each query, with their counts."""
     return [terms for example in examples for terms in example.queries]
 
 
@@ -344,18 +359,14 @@ def _near_sentences(examples: Sequence[SentenceExample]) -> Tensor:
     return torch.from_numpy(own[:, None] == groups)
 
 
-def _right_sentences(examples: Sequence[SentenceExample]) -> Tensor:
-    """Mark the right sentences of each query among those of all examples. Shape: (queries,
-    sentences).
-    """
-    blocks = []
+def _right_sentences(examples: Sequence[SentenceExample]) -> list[list[int]]:
+    """Return the right sentences of each query, numbered over all examples."""
+    right = []
+    first = 0
     for example in examples:
-        right = torch.zeros(len(example.golds), len(example.sentences))
-        for row, places in enumerate(example.golds):
-            right[row, list(places)] = 1
-        blocks.append(right)
-    marks: Tensor = torch.block_diag(*blocks)  # type: ignore[no-untyped-call]
-    return marks.bool()
+        right += [[first + place for place in places] for places in example.golds]
+        first += len(example.sentences)
+    return right
 
 
 @torch.no_grad()

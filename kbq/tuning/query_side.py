@@ -391,8 +391,8 @@ class DevScorer:
 
     @property
     def digest(self) -> str:
-        """Return a digest of the dev queries, their answers, and the measures."""
-        digest = hashlib.sha256(repr(self._measures).encode())
+        """Return a digest of the dev queries, their answers, the measures and the search."""
+        digest = hashlib.sha256(repr((self._measures, DENSE)).encode())
         for _, gold in self._asked:
             digest.update(
                 repr(

@@ -159,7 +159,7 @@ def test_a_killed_run_ends_with_the_same_parameters(
 @pytest.mark.parametrize(
     ("examples", "settings", "message"),
     [
-        (2, SETTINGS, "written with other passages"),
+        (2, SETTINGS, "written with other passages or dev examples"),
         (4, replace(SETTINGS, seed=1), "written with other settings"),
     ],
 )
@@ -273,45 +273,125 @@ def test_of_equal_sentences_the_right_one_is_last(model: SpartaModel) -> None:
     assert mean_reciprocal_rank(model, prepare(model, PASSAGES[:1])) == 0.5
 
 
+class Scored:
+    """Stands for the scores of dev examples: gives those that are set, keeps the parameters, and is
+    killed once, at a scoring.
+    """
+
+    def __init__(self, killed_at: int | None, *scores: float) -> None:
+        self.killed_at = killed_at
+        self.given = scores
+        self.seen: dict[int, list[torch.Tensor]] = {}
+        self.run: SpartaRun | None = None
+
+    def __call__(self, model: SpartaModel, dev: object) -> float:
+        assert self.run
+        number = len(self.run.scores)
+        if number == self.killed_at:
+            self.killed_at = None
+            raise Killed
+        self.seen[number] = [value.detach().clone() for value in model.network.parameters()]
+        return self.given[number]
+
+    def finish(
+        self,
+        new_model: Callable[..., SpartaModel],
+        settings: SpartaSettings,
+        path: Path,
+        stop: int = 10**6,
+    ) -> tuple[SpartaRun, SpartaModel, list[StepReport]]:
+        """Train, and once more if it was killed."""
+        for last in (stop, 10**6):
+            model = new_model()
+            examples = prepare(model, PASSAGES)
+            self.run = SpartaRun(model, examples, settings, examples[:1])
+            try:
+                return self.run, model, steps_of(self.run, path, last)
+            except Killed:
+                pass
+        raise AssertionError("killed twice")
+
+
+@pytest.fixture
+def scored(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Scored:
+    monkeypatch.setattr(engine, "CHECKPOINT_SECONDS", -1.0)
+    stand_in = Scored(*request.param)
+    monkeypatch.setattr("kbq.training.sparta.mean_reciprocal_rank", stand_in)
+    return stand_in
+
+
 @pytest.mark.parametrize(
-    ("scores", "kept"), [([0.1, 0.5, 0.3], 4), ([0.5, 0.1, 0.5], 0), ([0.1, 0.2, 0.3], 8)]
+    ("scored", "stop", "kept"),
+    [
+        ((killed, *scores), stop, kept)
+        for killed, stop in ((None, 3), (None, 4), (None, 5), (None, 99), (0, 99), (1, 99), (2, 99))
+        for scores, kept in (((0.1, 0.5, 0.3), 4), ((0.5, 0.1, 0.5), 0), ((0.1, 0.2, 0.3), 8))
+    ],
+    indirect=["scored"],
 )
-@pytest.mark.parametrize("stop", [3, 4, 5, 99])
 def test_the_best_step_on_dev_examples_is_kept(
     stop: int,
-    scores: list[float],
     kept: int,
+    scored: Scored,
     new_sparta: Callable[..., SpartaModel],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also by a run that is killed before, at or after the scoring in its middle."""
+    """Also by a run that is killed before, at or after a step or in a scoring."""
     monkeypatch.setattr("kbq.training.batches.SCORED", 2)
-    monkeypatch.setattr(engine, "CHECKPOINT_SECONDS", -1.0)
     settings = replace(SETTINGS, epochs=4, batch_tokens=64)
-    given = iter(scores)
-    seen: list[list[torch.Tensor]] = []
-
-    def scored(model: SpartaModel, dev: object) -> float:
-        seen.append([value.detach().clone() for value in model.network.parameters()])
-        return next(given)
-
-    monkeypatch.setattr("kbq.training.sparta.mean_reciprocal_rank", scored)
-    for stopped in (stop, 99):
-        model = new_sparta()
-        examples = prepare(model, PASSAGES)
-        run = SpartaRun(model, examples, settings, examples[:1])
-        assert run.steps == 8
-        try:
-            steps = steps_of(run, tmp_path / "c.pt", stopped)
-        except Killed:
-            continue
-        break
-    assert (run.scores, run.kept, len(seen)) == (scores, kept, 3)
-    assert all(step.dev in scores for step in steps)
-    of_kept = seen[scores.index(max(scores))]
+    run, model, steps = scored.finish(new_sparta, settings, tmp_path / "c.pt", stop)
+    assert run.steps == 8
+    assert (tuple(run.scores), run.kept) == (scored.given, kept)
+    expected = [scored.given[(step.step - 1) // 4] for step in steps]
+    assert [step.dev for step in steps] == expected
+    of_kept = scored.seen[kept // 4]
     for value, best in zip(model.network.parameters(), of_kept, strict=True):
         assert torch.equal(value, best)
+
+
+@pytest.mark.parametrize("scored", [(killed, *range(11)) for killed in (None, 1, 3)], indirect=True)
+@pytest.mark.parametrize(
+    ("accumulate", "epochs", "dropout"), [(1, 4, 0.0), (3, 7, 0.2), (2, 0.4, 0.0), (3, 11, 0.1)]
+)
+def test_scores_of_dev_examples_change_no_step(
+    accumulate: int,
+    epochs: float,
+    dropout: float,
+    scored: Scored,
+    new_sparta: Callable[..., SpartaModel],
+    tmp_path: Path,
+) -> None:
+    """If each score is better, a run ends as one without dev examples."""
+    settings = replace(
+        SETTINGS, epochs=epochs, batch_tokens=64, accumulate=accumulate, dropout=dropout
+    )
+    plain = new_sparta()
+    steps = train(plain, prepare(plain, PASSAGES), tmp_path / "plain.pt", settings)
+    run, model, _ = scored.finish(new_sparta, settings, tmp_path / "c.pt")
+    assert (run.steps, len(run.scores)) == (len(steps), 1 + min(10, len(steps)))
+    for value, other in zip(model.network.parameters(), plain.network.parameters(), strict=True):
+        assert torch.equal(value, other)
+
+
+@pytest.mark.parametrize("scored", [(None, 0.1, math.nan), (None, math.inf)], indirect=True)
+def test_a_score_that_is_no_number_ends_a_run(
+    scored: Scored, new_sparta: Callable[..., SpartaModel], tmp_path: Path
+) -> None:
+    with pytest.raises(TrainingError, match=r"the score of dev data is (nan|inf) at step \d: "):
+        scored.finish(new_sparta, SETTINGS, tmp_path / "c.pt")
+
+
+def test_a_checkpoint_with_other_dev_examples_is_refused(
+    new_sparta: Callable[..., SpartaModel], tmp_path: Path
+) -> None:
+    model = new_sparta()
+    examples = prepare(model, PASSAGES)
+    steps_of(SpartaRun(model, examples, SETTINGS, examples[:1]), tmp_path / "c.pt")
+    for dev in (examples[:2], []):
+        other = SpartaRun(new_sparta(), examples, SETTINGS, dev)
+        with pytest.raises(TrainingError, match="written with other passages or dev examples"):
+            steps_of(other, tmp_path / "c.pt")
 
 
 def test_dev_examples_choose_the_step_of_a_saved_model(
@@ -332,7 +412,9 @@ def test_dev_examples_choose_the_step_of_a_saved_model(
     assert round(100 * (reports[-1].dev or 0), 2) in outcome.scores
     made = SpartaModel.open(tmp_path / "m", "cpu")
     assert list(made.config.training["dev"]) == [examples_file.name]  # type: ignore[call-overload]
-    examples = prepare(made, read_examples(examples_file)[0])
+    passages = read_examples(examples_file)[0]
+    random.Random(0).shuffle(passages)
+    examples = prepare(made, passages)
     assert 100 * mean_reciprocal_rank(made, examples) == pytest.approx(
         max(outcome.scores), abs=0.01
     )
