@@ -1,6 +1,7 @@
 """SPARTA's training: the loss is that of the definition, and a few steps find the right sentences."""
 
 import math
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
