@@ -1152,7 +1152,7 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("merge-kb", "new"),
         ("train", "reader", "file", "--out", "new", "--init", "model", "--weights", "int8"),
         ("train", "encoders", "file", "--out", "new", "--init", "model", "--temperature", "2"),
-        ("train", "sparta", "file", "--out", "new", "--init", "model", "--dev", "file"),
+        ("train", "sparta", "file", "--out", "new", "--init", "model", "--distill", "reader"),
         ("train", "encoders", "file", "--out", "new", "--init", "model", "--marked"),
         ("query", "who", "--depth", "3"),
         ("query", "who", "--retrieval-weight", "1"),
