@@ -116,12 +116,12 @@ _SPELT = (
 )
 
 
-@cache
 def _is_currency(dimension: str) -> bool:
     """Whether a dimension is the code of a currency, such as USD."""
     return dimension.isupper() and len(dimension) == 3
 
 
+@cache
 def _unit_pattern(is_prefix: bool) -> str:
     """Return a pattern of all units, or of those of money before a number, the longest first."""
     money = {form for form, (dimension, _) in _units().items() if _is_currency(dimension)}

@@ -99,28 +99,42 @@ def test_queries_point_at_the_sentences_of_their_answers(model: SpartaModel) -> 
     assert examples[1].queries == (Counter({the: 2, city: 1}),)
 
 
-def test_the_loss_is_the_cross_entropy_over_all_sentences_of_the_batch(
-    model: SpartaModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute networks and impacts without 16 bits."""
     monkeypatch.setattr(
         "kbq.training.sparta.autocast", lambda device: torch.autocast("cpu", enabled=False)
     )
     monkeypatch.setattr("kbq.model.devices.fast_dtype", lambda device: torch.float32)
-    model.network.eval()
-    examples = prepare(model, PASSAGES)
-    windows = windows_of(examples)
+
+
+def summed(
+    model: SpartaModel, examples: Sequence[SentenceExample]
+) -> list[tuple[list[float], list[int]]]:
+    """The score of each sentence for each query, added up term by term, and the right sentences."""
     impacts: list[dict[int, float]] = [{} for example in examples for _ in example.sentences]
-    for index, terms, weights in strongest_impacts(model, windows, 10_000):
+    for index, terms, weights in strongest_impacts(model, windows_of(examples), 10_000):
         impacts[index] = dict(zip(terms.tolist(), weights.tolist(), strict=True))
-    losses = []
+    sums = []
     first = 0
     for example in examples:
         for query, gold in zip(example.queries, example.golds, strict=True):
             scores = [
                 sum(count * of.get(term, 0.0) for term, count in query.items()) for of in impacts
             ]
-            losses.append(math.log(sum(map(math.exp, scores))) - scores[first + gold[0]])
+            sums.append((scores, [first + place for place in gold]))
         first += len(example.sentences)
+    return sums
+
+
+@pytest.mark.usefixtures("in_float32")
+def test_the_loss_is_the_cross_entropy_over_all_sentences_of_the_batch(model: SpartaModel) -> None:
+    model.network.eval()
+    examples = prepare(model, PASSAGES)
+    losses = [
+        math.log(sum(map(math.exp, scores))) - scores[right[0]]
+        for scores, right in summed(model, examples)
+    ]
     loss = SpartaRun(model, examples, SpartaSettings()).losses(range(len(examples)))[0]["sentences"]
     assert float(loss.detach()) == pytest.approx(sum(losses) / len(losses), abs=1e-5)
 
@@ -234,33 +248,17 @@ def test_half_of_the_drawn_negatives_are_near_by() -> None:
     assert few.sum(dim=1).tolist() == [9 + 20] * 40
 
 
-def reciprocal_rank(scores: Sequence[float], gold: Sequence[int]) -> float:
-    best = max(scores[place] for place in gold)
-    return 1 / sum(score >= best for score in scores)
-
-
+@pytest.mark.usefixtures("in_float32")
 def test_dev_queries_are_ranked_by_the_sums_of_impacts(
     model: SpartaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sum over all terms of each sentence is the oracle; two windows at a time or all."""
-    monkeypatch.setattr(
-        "kbq.training.sparta.autocast", lambda device: torch.autocast("cpu", enabled=False)
-    )
-    monkeypatch.setattr("kbq.model.devices.fast_dtype", lambda device: torch.float32)
+    """Two windows at a time or all."""
     model.network.train()
     examples = prepare(model, PASSAGES)
-    impacts: list[dict[int, float]] = [{} for example in examples for _ in example.sentences]
-    for index, terms, weights in strongest_impacts(model, windows_of(examples), 10_000):
-        impacts[index] = dict(zip(terms.tolist(), weights.tolist(), strict=True))
     expected = []
-    first = 0
-    for example in examples:
-        for query, gold in zip(example.queries, example.golds, strict=True):
-            scores = [
-                sum(count * of.get(term, 0.0) for term, count in query.items()) for of in impacts
-            ]
-            expected.append(reciprocal_rank(scores, [first + place for place in gold]))
-        first += len(example.sentences)
+    for scores, right in summed(model, examples):
+        best = max(scores[place] for place in right)
+        expected.append(1 / sum(score >= best for score in scores))
     assert 0 < sum(expected) < len(expected)  # neither all right nor all wrong
     for together in (2, 64):
         monkeypatch.setattr("kbq.training.sparta.SCORED_TOGETHER", together)
